@@ -23,15 +23,15 @@ def read_entries(options: RunOptions) -> "dict[str, Needs]":
     """Return the entries of a run's table `islands`, by name; none without a table."""
     if not options.islands:
         return {}
-    from islands.engines.engine import RunMark
-    from islands.engines.hub import engine_or_refusal, learner_words
+    from islands.engines.engine import RunMark, make_engine
+    from islands.engines.hub import learner_words
     from islands.engines.needs import read_islands
 
     entries = read_islands(options.islands)
     for name, needs in entries.items():
         words = ["--name", f"{name}-0", *learner_words(needs.learner)]
         parse(LearnerOptions, words, program=f"islands.{name}.learner", description="")
-        engine_or_refusal(needs, RunMark("", "")).close()
+        make_engine(needs.engine, RunMark("", ""), needs.settings).close()
         try:
             needs.variables(os.environ)
         except SettingsError as error:

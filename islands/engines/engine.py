@@ -4,7 +4,7 @@
 engine       an island is                       file
 ===========  =================================  ==========================================
 slurm        a batch job                        `slurm.py`
-ray          an actor, or a group of them       `ray.py`
+ray          a job of its Jobs API              `ray.py`
 kubernetes   a JobSet                           `kubernetes.py`
 skypilot     a managed job                      `skypilot.py`
 ===========  =================================  ==========================================
@@ -66,6 +66,8 @@ class Job:
         why: why it waits or how it ended, in the engine's words; empty if that is not known.
         code: exit code of its command once it has ended; None if the engine does not tell.
         cancelled: whether somebody ended it on purpose, by the engine's own means.
+        began: False if it has ended since its engine let it wait no longer, so that it is placed
+            again.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Job:
     why: str = ""
     code: int | None = None
     cancelled: bool = False
+    began: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,8 @@ class Island:
         command: the command of each of its hosts, as a line of shell.
         environment: variables that its command needs; those named in `secrets` are shown to nobody.
         secrets: names of the variables that hold secrets.
+        attempt: how often it has been placed, this time included; with the run and the island's
+            name it names a job, where engines let its name be chosen.
     """
 
     name: str
@@ -118,6 +123,7 @@ class Island:
     command: str
     environment: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = (TOKEN,)
+    attempt: int = 1
 
     @property
     def job_name(self) -> str:

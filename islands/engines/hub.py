@@ -6,7 +6,7 @@ The syncer, and learners of the hub's own host if there are any, are its child p
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +16,8 @@ from islands.engines.engine import (
     PORT,
     RANK,
     TOKEN,
-    Engine,
-    EngineAway,
     Island,
-    Job,
     RunMark,
-    Unplaceable,
     make_engine,
 )
 from islands.engines.launcher import RECORDS_FILE, EngineLauncher, Host, records_in
@@ -156,7 +152,10 @@ class EnginesOfRun:
         self, hub: Coordinator, ended: Callable[[str, ProcessEnd], None], children: Launcher
     ) -> Launcher:
         of = mark_of(hub.spec.settings.run, hub.plan.begun)
-        engines = {name: engine_or_refusal(needs, of) for name, needs in self.entries.items()}
+        engines = {
+            name: make_engine(needs.engine, of, needs.settings)
+            for name, needs in self.entries.items()
+        }
 
         def island(name: str) -> Island:
             needs = self.entries[self.placements.islands[name].entry]
@@ -174,39 +173,6 @@ class EnginesOfRun:
         records = self.folder / RECORDS_FILE
         placed = EngineLauncher(engines, self.placements, island, records, host, self.entries)
         return ChildrenAndIslands(children, placed)
-
-
-def engine_or_refusal(needs: Needs, of: RunMark) -> Engine:
-    """Return the engine of an entry; one that refuses all islands if it is not installed here."""
-    try:
-        return make_engine(needs.engine, of, needs.settings)
-    except Unplaceable as error:
-        return Refusal(error)
-
-
-class Refusal:
-    """An engine that is not installed: it refuses every island, with the same sentence."""
-
-    poll_s = 60.0
-
-    def __init__(self, error: Unplaceable) -> None:
-        self._error = error
-
-    def place(self, island: Island) -> str:
-        raise Unplaceable(str(self._error))
-
-    def end(self, job: str, *, at_once: bool) -> None:
-        """Do nothing: there is no job."""
-
-    def list(self) -> Sequence[Job]:
-        """Refuse, so that jobs of an earlier start do not count as ended."""
-        raise EngineAway(str(self._error))
-
-    def describe(self, island: Island) -> str:
-        raise Unplaceable(str(self._error))
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 class ChildrenAndIslands:

@@ -1,36 +1,30 @@
-"""The launcher of islands that engines place: carries out what `placing` decides.
+"""The launcher of islands that engines place: makes the calls that `placing` decides.
 
     launcher = EngineLauncher(engines, placements, island, folder / RECORDS_FILE, host)
 
-The engine of every entry has a thread of its own, on which it is asked for one thing at a time: to
-end jobs first, then for its list, then to place islands. The loop waits for none of them. What is
-placed is written to `engines.json` in the run's folder. An island whose job was not written down,
-as the hub died in that instant, is found in the engine's own list before it is placed again.
+The engine of every entry has a thread of its own, on which it is asked for one thing at a time. The
+loop waits for none of them. What is placed is written to `engines.json` in the run's folder.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from islands.actors.ports import ProcessEnd, Worker
-from islands.engines.engine import Engine, EngineAway, Island, Job, Unplaceable
+from islands.engines.engine import Engine, EngineAway, Island, Unplaceable
 from islands.engines.needs import Needs
 from islands.engines.placing import (
     RETRY_MAX_S,
-    Action,
-    Ended,
+    Call,
     EndJob,
-    Look,
+    ListJobs,
     Place,
     Placement,
     Placements,
-    Say,
-    job_to_keep,
 )
 from islands.files.whole_files import read_sealed, replace_sealed
 from islands.protocol.errors import IslandsError
@@ -39,8 +33,10 @@ from messaging.clock import WallClock
 RECORDS_FILE = "engines.json"
 SAVE_S = 1.0
 """Changes within so long are written at once; the engine's list has what a killed hub did not."""
-HURRY_S = 1.0
-"""Interval of lists while an island is to end, if the engine's own is longer."""
+
+
+LEAST_S = 0.05
+"""Shortest wait, as a wall clock and the loop's may differ by a little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,61 +67,6 @@ class Records:
     needs: dict[str, Needs] = field(default_factory=dict)
 
 
-class _CutOff(EngineAway):
-    """An engine fell silent while it placed an island, which it may have done."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """A call of an engine, what is told its result, and the island that it places, if it does."""
-
-    call: Callable[[], object]
-    done: Callable[..., object]
-    name: str = ""
-
-
-END, LIST, PLACE = range(3)
-"""The turns of an engine's calls; what ends a job goes before all that waits."""
-
-
-class _Line:
-    """The calls of one engine that wait for its thread, which makes one at a time."""
-
-    def __init__(self, worker: Worker) -> None:
-        self.busy = False
-        self._worker = worker
-        self._waiting: tuple[deque[_Request], ...] = (deque(), deque(), deque())
-
-    def ask(self, request: _Request, turn: int) -> None:
-        self._waiting[turn].append(request)
-        self._next()
-
-    def drop(self, name: str) -> bool:
-        """Drop the call that places an island, unless it is being made; return whether it was."""
-        found = next((each for each in self._waiting[PLACE] if each.name == name), None)
-        if found is not None:
-            self._waiting[PLACE].remove(found)
-        return found is not None
-
-    def close(self) -> None:
-        for waiting in self._waiting:
-            waiting.clear()
-        self._worker.close()
-
-    def _next(self) -> None:
-        waiting = next((each for each in self._waiting if each), None)
-        if self.busy or waiting is None:
-            return
-        self.busy = True
-        request = waiting.popleft()
-        self._worker.submit(request.call, partial(self._done, request))
-
-    def _done(self, request: _Request, result: object) -> None:
-        self.busy = False
-        request.done(result)
-        self._next()
-
-
 class EngineLauncher:
     """The islands of one run that engines place, by name.
 
@@ -152,197 +93,117 @@ class EngineLauncher:
         self._island = island
         self._records = records
         self._host = host
-        self._lines = {name: _Line(host.worker(name)) for name in engines}
-        self._places: dict[str, asyncio.TimerHandle | None] = {}
-        self._polls: dict[str, asyncio.TimerHandle | None] = {}
-        self._polls_s: dict[str, float] = {}
-        self._poll_s = {name: engine.poll_s for name, engine in engines.items()}
+        self._workers = {name: host.worker(name) for name in engines}
+        self._busy: set[str] = set()
+        self._wakes: dict[str, asyncio.TimerHandle] = {}
         self._closed = False
-        self._jobs: dict[str, list[Job]] = {}
         self._saved = b""
         self._saves: asyncio.TimerHandle | None = None
         self._needs = {} if records is None else dict(records_in(records).needs)
         self._needs |= {name: _priced(each) for name, each in (needs or {}).items()}
+        for name, engine in engines.items():
+            placements.listed[name].poll_s = min(engine.poll_s, RETRY_MAX_S)
 
     # --- the port -----------------------------------------------------------------------------
 
     def start(self, name: str) -> None:
         """Place an island, unless it is placed already."""
-        self._perform(self.placements.start(name))
+        self.placements.start(name)
+        self._changed(name)
 
     def kill(self, name: str) -> None:
         """End an island at once."""
-        self._stop(name, at_once=True)
+        self.placements.stop(name, at_once=True)
+        self._changed(name)
 
     def stop(self, name: str, grace_s: float) -> None:
         """Ask an island to end; its engine kills it after a grace time of its own."""
-        self._stop(name, at_once=False)
+        self.placements.stop(name, at_once=False)
+        self._changed(name)
 
     def names(self) -> list[str]:
         return self.placements.names()
 
     def adopt(self) -> list[str]:
         """Watch the islands that an earlier start placed; return their names."""
-        self._perform(self.placements.resume())
         for entry in self._engines:
-            self._poll(entry, 0.0)
+            self._step(entry)
         return [name for name in self.names() if self.placements.islands[name].job]
 
     def close(self) -> None:
         """Stop watching; islands go on, and the next start finds them."""
         self._closed = True
-        for timer in (*self._places.values(), *self._polls.values()):
-            if timer is not None:
-                timer.cancel()
+        for timer in self._wakes.values():
+            timer.cancel()
         if self._saves is not None:
             self._saves.cancel()
             self._save()
-        for name, line in self._lines.items():
-            if not line.busy:  # else it goes with this process
+        for name, worker in self._workers.items():
+            if name not in self._busy:  # else it goes with this process
                 self._engines[name].close()
-            line.close()
-
-    def _stop(self, name: str, *, at_once: bool) -> None:
-        timer = self._places.get(name)
-        if timer is not None:
-            timer.cancel()
-        entry = self.placements.entry_of(name)
-        if timer is not None or (entry is not None and self._lines[entry].drop(name)):
-            del self._places[name]
-        placing = name in self._places
-        self._perform(self.placements.stop(name, at_once=at_once, placing=placing))
+            worker.close()
 
     # --- effects ------------------------------------------------------------------------------
 
-    def _perform(self, actions: list[Action]) -> None:
+    def _changed(self, name: str) -> None:
+        entry = self.placements.entry_of(name)
+        self._tell()
+        if entry is not None:
+            self._step(entry)
+
+    def _step(self, entry: str) -> None:
+        """Ask an engine for what is due, unless it is being asked; or wait until something is."""
+        if self._closed or entry in self._busy:
+            return
+        if entry in self._wakes:
+            self._wakes.pop(entry).cancel()
+        now_s = self._host.wall_s()
+        call = self.placements.next_call(entry, now_s)
+        if call is not None:
+            self._busy.add(entry)
+            work = partial(self._asked, entry, call)
+            self._workers[entry].submit(work, partial(self._answered, entry, call))
+            return
+        wait_s = self.placements.wait_s(entry, now_s)
+        if wait_s is not None:
+            later = asyncio.get_running_loop().call_later
+            self._wakes[entry] = later(max(LEAST_S, wait_s), self._step, entry)
+
+    def _asked(self, entry: str, call: Call) -> object:
+        """Return what an engine answers, or its error; on its thread."""
+        engine = self._engines[entry]
+        try:
+            match call:
+                case Place(name, attempt):
+                    return engine.place(replace(self._island(name), attempt=attempt))
+                case EndJob(job, at_once):
+                    engine.end(job, at_once=at_once)
+                case ListJobs():
+                    return list(engine.list())
+        except (EngineAway, Unplaceable) as error:
+            return error
+        except Exception as error:  # noqa: BLE001  whatever it is, the run goes on
+            return EngineAway(f"the engine of {entry} failed: {error!r}")
+        return None
+
+    def _answered(self, entry: str, call: Call, answer: object) -> None:
+        self._busy.discard(entry)
         if self._closed:
             return
+        self.placements.on_answer(entry, call, answer, self._host.wall_s())
+        self._tell()
+        self._step(entry)
+
+    def _tell(self) -> None:
+        """Tell what has changed, and have it written down soon."""
+        loop = asyncio.get_running_loop()
         if self._saves is None and self._records is not None:
-            self._saves = asyncio.get_running_loop().call_later(SAVE_S, self._save)
-        for action in actions:
-            match action:
-                case Place(name, delay_s):
-                    self._place_later(name, delay_s)
-                case EndJob(entry, job, at_once, delay_s):
-                    self._later(delay_s, partial(self._end, entry, job, at_once=at_once))
-                case Look(entry):
-                    self._poll(entry, 0.0)
-                case Ended(name, end):
-                    asyncio.get_running_loop().call_soon(self._host.ended, name, end)
-                case Say(sentence):
-                    self._host.say(sentence)
-
-    def _later(self, delay_s: float, call: Callable[[], None]) -> None:
-        def due() -> None:
-            if not self._closed:
-                call()
-
-        if delay_s:
-            asyncio.get_running_loop().call_later(delay_s, due)
-        else:
-            call()
-
-    def _place_later(self, name: str, delay_s: float) -> None:
-        """Place an island after a delay, which replaces the one before; not while it is placed."""
-        if name in self._places:
-            timer = self._places[name]
-            if timer is None:
-                return
-            timer.cancel()
-        self._places[name] = asyncio.get_running_loop().call_later(delay_s, self._place, name)
-
-    def _place(self, name: str) -> None:
-        self._places[name] = None
-        placed = self.placements.islands[name]
-        engine = self._engines[placed.entry]
-
-        def place() -> str:
-            if placed.entry not in self._jobs:
-                self._list_now(placed.entry)
-            found = job_to_keep(self._jobs[placed.entry], name)
-            if found is not None:
-                return found.job
-            try:
-                return engine.place(self._island(name))
-            except Unplaceable:
-                raise
-            except Exception as error:  # it may have placed the island all the same
-                self._jobs.pop(placed.entry, None)
-                raise _CutOff(str(error)) from error
-
-        def done(job: str | IslandsError) -> None:
-            self._places.pop(name, None)
-            if isinstance(job, str):
-                self._perform(self.placements.on_placed(name, job, self._host.wall_s()))
-                self._poll(placed.entry)
-                return
-            final, cut_off = isinstance(job, Unplaceable), isinstance(job, _CutOff)
-            told = str(job)
-            self._perform(self.placements.on_not_placed(name, told, final=final, unsure=cut_off))
-
-        self._ask(placed.entry, place, done, PLACE, name)
-
-    def _end(self, entry: str, job: str, *, at_once: bool) -> None:
-        def done(error: IslandsError | None) -> None:
-            if error is not None:
-                told = str(error)
-                self._perform(self.placements.on_not_ended(entry, job, told, at_once=at_once))
-            self._poll(entry, HURRY_S)
-
-        self._ask(entry, partial(self._engines[entry].end, job, at_once=at_once), done, END)
-
-    def _poll(self, entry: str, delay_s: float | None = None) -> None:
-        """Ask an engine for its jobs after a delay, unless it is to be asked before that."""
-        loop, timer = asyncio.get_running_loop(), self._polls.get(entry)
-        at_s = loop.time() + (self._engines[entry].poll_s if delay_s is None else delay_s)
-        if self._closed or (timer is not None and self._polls_s[entry] <= at_s):
-            return
-        if timer is not None:
-            timer.cancel()
-        self._polls[entry], self._polls_s[entry] = loop.call_at(at_s, self._list, entry), at_s
-
-    def _list(self, entry: str) -> None:
-        self._polls[entry] = None
-
-        def done(jobs: "list[Job] | IslandsError") -> None:
-            if isinstance(jobs, IslandsError):
-                self._poll_s[entry] = min(2 * self._poll_s[entry], RETRY_MAX_S / 5)
-                self._perform(self.placements.on_away(entry, str(jobs)))
-                self._poll(entry, self._poll_s[entry])
-                return
-            self._poll_s[entry] = self._engines[entry].poll_s
-            self._perform(self.placements.on_listed(entry, jobs, self._host.wall_s()))
-            here = [each for each in self.placements.islands.values() if each.entry == entry]
-            if any(each.ended is None for each in here):
-                hurry = any(each.ending for each in here)
-                self._poll(entry, min(HURRY_S, self._poll_s[entry]) if hurry else None)
-
-        self._ask(entry, partial(self._list_now, entry), done, LIST)
-
-    def _list_now(self, entry: str) -> list[Job]:
-        """Return the jobs of an entry's engine, which are those to place by; on its thread."""
-        self._jobs[entry] = list(self._engines[entry].list())
-        return self._jobs[entry]
-
-    def _ask(
-        self,
-        entry: str,
-        call: Callable[[], object],
-        done: Callable[..., object],
-        turn: int,
-        name: str = "",
-    ) -> None:
-        """Call an engine on its thread in its turn, then call `done` with the result or error."""
-
-        def asked() -> object:
-            try:
-                return call()
-            except (EngineAway, Unplaceable) as error:
-                return error
-            except Exception as error:  # noqa: BLE001  whatever it is, the run goes on
-                return EngineAway(f"the engine of {entry} failed: {error!r}")
-
-        self._lines[entry].ask(_Request(asked, done, name), turn)
+            self._saves = loop.call_later(SAVE_S, self._save)
+        for sentence in self.placements.said:
+            self._host.say(sentence)
+        for name, end in self.placements.ends:
+            loop.call_soon(self._host.ended, name, end)
+        self.placements.said, self.placements.ends = [], []
 
     def _save(self) -> None:
         self._saves = None

@@ -1,39 +1,48 @@
-"""Ray as an engine: an island is a detached actor, or one for each of its hosts.
+"""Ray as an engine: an island is a job of Ray's Jobs API, on one node of a cluster.
 
-Ray itself runs in a process of its own (`ray_driver.py`), which this one starts, asks, and replaces
-where it does not answer in time. `ray_actor.py` is what runs on the cluster's nodes.
+The job's command is `exec bash FILE`. The file, which only its user may read, has the variables,
+secrets among them, and the island's script; it lies in a folder that the hub shares with the nodes,
+so that Ray shows no secret. It is there until the island is asked to end, or has ended: without it,
+a job that is still waiting never begins. Ray cannot stop such a job, so it counts as ended.
+
+Reference:
+    Ray 2.60: `ray/dashboard/modules/job/` (`JobSubmitRequest`, `JobInfo`, `JobErrorType`).
 """
 
-import atexit
-import contextlib
+import asyncio
 import os
-import select
-import subprocess
-import sys
-import tempfile
-import threading
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
 
+import aiohttp
 import msgspec
 import yaml
 
 from islands.engines.engine import EngineAway, Island, Job, JobState, RunMark, Unplaceable
 from islands.engines.needs import Needs
-from islands.engines.ray_driver import Call
-from islands.engines.ray_jobs import KIND, Request
-from islands.protocol.errors import SettingsError, not_installed
-from messaging.clock import MonotonicClock
+from islands.files.whole_files import atomic_write
+from islands.protocol.errors import DONE, SettingsError
 
-CONNECT_S = 45.0
-"""Longest time until a driver is part of the cluster, its import of Ray included."""
 CALL_S = 20.0
 """Longest time that the cluster may take for one call."""
-CLOSE_S = 5.0
+LEAVE_S = 30
+"""A command that was asked to end, and has not, is killed after this time."""
+TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105  the name of a variable
+WORDS = 400
+"""At most so many characters of what Ray says are passed on."""
 
+_RUN, _ISLAND = "islands_run", "islands_island"
 _REGION, _MARKET = "ray.io/region", "ray.io/market-type"
+BAD_REQUEST, NOT_FOUND, BROKEN = 400, 404, 500
+_FAILED, _NEVER_BEGAN = "JOB_ENTRYPOINT_COMMAND_ERROR", "JOB_SUPERVISOR_ACTOR_START_TIMEOUT"
+_RAYS_OWN = ("Running entrypoint for job ", "Runtime env is setting up.")
+"""Words of the lines that Ray itself writes to a job's log."""
+_GUARD = "(while kill -0 $PPID; do sleep 1; done; kill -KILL 0) > /dev/null 2>&1 &"
+"""Kills all that a job has begun once its supervising actor is gone; Ray's own guard does not where
+/bin/sh is Debian's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +50,13 @@ class RaySettings:
     """Where a cluster is, and what else an island needs of it.
 
     Args:
-        address: host:port of its head, ray://host:port of its client server, or auto.
-        namespace: the namespace of its actors.
-        resources: further resources of each host, as name:number, separated by commas.
+        address: URL of its dashboard, which serves the Jobs API.
+        folder: a folder that the hub and all nodes have in common.
+        resources: further resources, as name:number, separated by commas.
     """
 
-    address: str = "auto"
-    namespace: str = "islands"
+    address: str = "http://127.0.0.1:8265"
+    folder: str = "~/.cache/islands/ray"
     resources: str = ""
 
 
@@ -57,168 +66,96 @@ class Ray:
     Args:
         of: the run whose islands it places.
         settings: fields of `RaySettings`, as words.
+
+    Raises:
+        SettingsError: a setting is not known, or cannot be.
     """
 
     poll_s = 1.0
 
     def __init__(self, of: RunMark, settings: Mapping[str, str]) -> None:
-        if find_spec("ray") is None:
-            raise Unplaceable(not_installed("the engine ray", "ray"))
         self._of = of
         self._settings = settings_of(settings)
-        self._connection = _connection(self._settings.address, self._settings.namespace)
-        self._connection.users += 1
+        self._folder = Path(self._settings.folder).expanduser().absolute()
 
     def place(self, island: Island) -> str:
-        """Create the actors of an island, and return its job's name."""
-        request = request_of(island)
-        job = self._connection.call(
-            Call("place", mark=self._of.label, name=island.name, request=request)
-        )
-        return msgspec.convert(job, str)
+        """Submit an island's job, and return its name; one that is there already is left alone."""
+        request = request_of(island, self._folder)
+        job = str(request["submission_id"])
+        script = self._script(job)
+        script.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(script) as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(script_of(island).encode())
+        self._ask("POST", "", request)
+        return job
 
     def end(self, job: str, *, at_once: bool) -> None:
-        """Have the actors of a job end its processes, or kill them."""
-        self._connection.call(Call("end", name=job, at_once=at_once))
+        """Stop a job: SIGTERM to its processes, SIGKILL after a time, as Ray has nothing sooner."""
+        self._script(job).unlink(missing_ok=True)
+        self._ask("POST", f"{job}/stop")
 
     def list(self) -> Sequence[Job]:
-        told = self._connection.call(Call("list", mark=self._of.label))
-        jobs = msgspec.convert(told, tuple[Job, ...])
-        self._connection.ended = tuple(job.job for job in jobs if job.state is JobState.ENDED)
+        told = msgspec.json.decode(self._ask("GET", ""), type=list[Record])
+        here = (record for record in told if record.metadata.get(_RUN) == self._of.label)
+        jobs = [job_of(each, asked=not self._script(each.job).exists()) for each in here]
+        for job in jobs:
+            if job.state is JobState.ENDED:
+                self._script(job.job).unlink(missing_ok=True)
         return jobs
 
     def describe(self, island: Island) -> str:
-        """Return what each host's actor is given, as YAML."""
-        return shown_of(self._of, self._settings, island)
+        """Return what Ray is asked for, and the script without secrets, as YAML."""
+        shown = {
+            "address": self._settings.address,
+            **request_of(island, self._folder),
+            "script": script_of(island, shown=True),
+        }
+        return yaml.safe_dump(shown, sort_keys=False)
 
     def close(self) -> None:
-        """Let go of the cluster, which forgets those jobs that have ended."""
-        self._connection.users -= 1
-        if not self._connection.users:
-            self._connection.close()
+        """Do nothing: no connection is held."""
 
+    def _script(self, job: str) -> Path:
+        return self._folder / f"{job}.sh"
 
-# --- its driver -------------------------------------------------------------------------------
-
-
-class _Connection:
-    """One driver for all engines of this process on one cluster, which ask it one after the other.
-
-    So no engine lists the jobs of a cluster while another one is just placing a job there.
-
-    Attributes:
-        users: engines that use it.
-        ended: jobs of which this process knows that they have ended.
-    """
-
-    def __init__(self, settings: RaySettings) -> None:
-        self.users = 0
-        self.ended: tuple[str, ...] = ()
-        self._settings = settings
-        self._lock = threading.Lock()
-        self._driver: _Driver | None = None
-
-    def call(self, call: Call) -> object:
-        """Return what the driver answers; one that failed is replaced before the next call."""
-        with self._lock:
-            if self._driver is None:
-                self._driver = _Driver()
-                where = self._settings
-                connect = Call("connect", address=where.address, namespace=where.namespace)
-                self._ask(self._driver, connect, CONNECT_S)
-            return self._ask(self._driver, call, CALL_S)
-
-    def _ask(self, driver: "_Driver", call: Call, limit_s: float) -> object:
-        told = driver.ask(call, limit_s)
-        if "result" in told:
-            return told["result"]
-        driver.close()
-        self._driver = None
+    def _ask(self, method: str, path: str, body: object = None) -> bytes:
+        """Return what the Jobs API answers; what is there or gone already is no error."""
         where = f"Ray at {self._settings.address}"
-        if "refused" in told:
-            raise Unplaceable(f"{where} refuses: {told['refused']}")
-        raise EngineAway(f"{where} does not answer: {told['away']}")
-
-    def close(self) -> None:
-        """Have the cluster forget what has ended, and end the driver; another call starts one."""
-        if self._driver is None:
-            return
-        if self.ended:
-            with contextlib.suppress(EngineAway, Unplaceable):
-                self.call(Call("forget", jobs=self.ended))
-        with self._lock:
-            if self._driver is not None:
-                self._driver.close()
-            self._driver = None
-
-
-@cache
-def _connection(address: str, namespace: str) -> _Connection:
-    connection = _Connection(RaySettings(address, namespace))
-    atexit.register(connection.close)  # a hub may end while its engines are asked
-    return connection
-
-
-class _Driver:
-    """A process of `ray_driver`, which ends when its standard input is closed."""
-
-    def __init__(self) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "islands.engines.ray_driver"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            bufsize=0,
-            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
-            start_new_session=True,  # Ctrl-C is the hub's to handle
-        )
-
-    def ask(self, call: Call, limit_s: float) -> dict[str, object]:
-        """Return its answer; one that it does not give is told as away."""
-        assert self._process.stdin is not None
         try:
-            self._process.stdin.write(msgspec.json.encode(call) + b"\n")
-            line = self._line(limit_s)
-        except BrokenPipeError:
-            line = b""
-        if line is None:
-            return {"away": f"no answer within {limit_s:.0f} s"}
-        if not line:
-            return {"away": f"its driver has ended: {self._last_words()}"}
-        return msgspec.json.decode(line, type=dict[str, object])
+            status, answer = asyncio.run(_call(method, self._url(path), body))
+        except (OSError, aiohttp.ClientError, TimeoutError) as error:
+            said = str(error) or f"no answer within {CALL_S:.0f} s"
+            raise EngineAway(f"{where} does not answer: {said}") from error
+        if status < BAD_REQUEST or _is_done(status, answer):
+            return answer
+        raise refusal(where, status, answer.decode(errors="replace"))
 
-    def _line(self, limit_s: float) -> bytes | None:
-        """Return the next line; None if there is none in time, and no bytes if it has ended."""
-        assert self._process.stdout is not None
-        clock, line = MonotonicClock(), b""
-        until_s = clock.now_s() + limit_s
-        while not line.endswith(b"\n"):
-            left_s = until_s - clock.now_s()
-            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, left_s))
-            if not ready:
-                return None
-            piece = os.read(self._process.stdout.fileno(), 65536)
-            if not piece:
-                return b""
-            line += piece
-        return line
+    def _url(self, path: str) -> str:
+        return f"{self._settings.address.rstrip('/')}/api/jobs/{path}"
 
-    def _last_words(self) -> str:
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "without a word")
 
-    def close(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
-        try:
-            self._process.wait(CLOSE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._said.close()
+async def _call(method: str, url: str, body: object) -> tuple[int, bytes]:
+    token = os.environ.get(TOKEN)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    limit = aiohttp.ClientTimeout(CALL_S)
+    async with (
+        aiohttp.ClientSession(timeout=limit, headers=headers, trust_env=True) as session,
+        session.request(method, url, json=body) as answer,
+    ):
+        return answer.status, await answer.read()
+
+
+def _is_done(status: int, answer: bytes) -> bool:
+    return (status == NOT_FOUND and b"does not exist" in answer) or b"already exists" in answer
+
+
+def refusal(where: str, status: int, said: str) -> EngineAway | Unplaceable:
+    """Return the error that an answer stands for: the head passes a node's 400 on as its 500."""
+    words = next((line for line in reversed(said.splitlines()) if line.strip()), f"status {status}")
+    if status < BROKEN or f"status code {BAD_REQUEST}" in said:
+        return Unplaceable(f"{where} refuses: {words[:WORDS]}")
+    return EngineAway(f"{where} does not answer: {words[:WORDS]}")
 
 
 # --- what is asked of Ray ---------------------------------------------------------------------
@@ -231,6 +168,11 @@ def settings_of(told: Mapping[str, str]) -> RaySettings:
     if strange:
         raise SettingsError(f"settings.{strange[0]} is not known to ray; it has {', '.join(known)}")
     settings = RaySettings(**told)
+    if not settings.address.startswith(("http://", "https://")):
+        raise SettingsError(
+            f"settings.address is {settings.address!r}; it must be the URL of Ray's dashboard, as "
+            "http://10.0.0.1:8265"
+        )
     more_resources(settings)
     return settings
 
@@ -252,39 +194,36 @@ def more_resources(settings: RaySettings) -> dict[str, float]:
     return found
 
 
-def request_of(island: Island) -> Request:
-    """Return what Ray is asked to give each host of an island."""
+def request_of(island: Island, folder: Path) -> dict[str, object]:
+    """Return what the Jobs API is asked for; the job's name tells the island and the attempt."""
     needs = island.needs
     if needs.image is not None:
         raise Unplaceable(
-            f"image of {island.name} is {needs.image!r}, but an actor of Ray runs where its node "
+            f"image of {island.name} is {needs.image!r}, but a job of Ray runs where its node "
             "runs; start the cluster's nodes from that image"
         )
-    resources = {"CPU": 1.0 if needs.cpus is None else needs.cpus, **_accelerators(needs)}
-    if needs.memory_gib is not None:
-        resources["memory"] = needs.memory_gib * 2**30
-    resources |= more_resources(settings_of(needs.settings))
+    if needs.hosts > 1:
+        raise Unplaceable(
+            f"hosts of {island.name} is {needs.hosts}, but an island on Ray has one host: have one "
+            "island for each host, or place this one by another engine"
+        )
+    resources = more_resources(settings_of(needs.settings)) | _accelerators(needs)
     labels = {} if needs.region is None else {_REGION: needs.region}
     if not needs.preemptible:
         labels[_MARKET] = "!spot"
-    return Request(needs.hosts, resources, labels, island.script(), dict(island.environment))
-
-
-def shown_of(of: RunMark, settings: RaySettings, island: Island) -> str:
-    """Return what each host's actor is given, as YAML without secrets."""
-    request = request_of(island)
-    environment = {k: v for k, v in request.environment.items() if k not in island.secrets}
-    shown = {
-        "address": settings.address,
-        "namespace": settings.namespace,
-        "actor": f"{of.label}/{island.name}",
-        "hosts": request.hosts,
-        "resources": request.resources,
-        **({"label_selector": request.labels} if request.labels else {}),
-        "environment": environment,
-        "script": request.script,
+    job = f"{island.job_name}-{island.of.mark}-{island.attempt}"
+    request = {
+        "submission_id": job,
+        "entrypoint": f"exec bash {shlex.quote(str(folder / f'{job}.sh'))}",
+        "metadata": {_RUN: island.of.label, _ISLAND: island.name},
+        "runtime_env": {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(LEAVE_S)}},
+        "entrypoint_num_cpus": 1.0 if needs.cpus is None else needs.cpus,
+        "entrypoint_num_gpus": resources.pop("GPU", None),
+        "entrypoint_memory": needs.memory_gib and int(needs.memory_gib * 2**30),
+        "entrypoint_resources": resources or None,
+        "entrypoint_label_selector": labels or None,
     }
-    return yaml.safe_dump(shown, sort_keys=False)
+    return {key: value for key, value in request.items() if value is not None}
 
 
 def _accelerators(needs: Needs) -> dict[str, float]:
@@ -293,5 +232,81 @@ def _accelerators(needs: Needs) -> dict[str, float]:
         return {}
     kind, number = needs.accelerator
     unit = "TPU" if kind.startswith("TPU") else "GPU"
-    any_kind = {} if kind == unit else {f"{KIND}{kind}": 0.001}
+    any_kind = {} if kind == unit else {f"accelerator_type:{kind}": 0.001}
     return {unit: float(number), **any_kind}
+
+
+def script_of(island: Island, *, shown: bool = False) -> str:
+    """Return what a job's file holds; without secrets if it is shown."""
+    secret = () if shown else island.secrets
+    lines = [f"export {k}={shlex.quote(v)}" for k, v in island.environment.items() if k in secret]
+    return "\n".join([*lines, _GUARD, island.script(exports=True)])
+
+
+# --- what Ray tells ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A job as the Jobs API tells it, whose other fields are left alone."""
+
+    status: str
+    submission_id: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    message: str | None = None
+    error_type: str | None = None
+    driver_agent_http_address: str | None = None
+    driver_node_id: str | None = None
+    driver_exit_code: int | None = None
+
+    @property
+    def job(self) -> str:
+        return self.submission_id or ""
+
+
+STATES: Mapping[str, JobState] = {
+    "PENDING": JobState.WAITING,
+    "RUNNING": JobState.RUNNING,
+}
+"""Statuses of jobs; all others are ends."""
+
+
+def job_of(record: Record, *, asked: bool) -> Job:
+    """Return an island's job.
+
+    Args:
+        record: as Ray tells it.
+        asked: whether it was asked to end.
+    """
+    state = STATES.get(record.status, JobState.ENDED)
+    cancelled = record.status == "STOPPED"
+    if asked and state is JobState.WAITING:
+        state, cancelled = JobState.ENDED, True
+    elif asked and state is JobState.RUNNING:
+        state = JobState.ENDING
+    return Job(
+        record.metadata.get(_ISLAND, ""),
+        record.job,
+        state,
+        where=_where(record) if state in (JobState.RUNNING, JobState.ENDING) else "",
+        why="" if state is JobState.RUNNING else _why(record),
+        code=DONE if record.status == "SUCCEEDED" else record.driver_exit_code,
+        cancelled=cancelled,
+        began=record.error_type != _NEVER_BEGAN,
+    )
+
+
+def _where(record: Record) -> str:
+    """Return a job's node: its address, and the beginning of its id, as Ray's dashboard has it."""
+    address = urlsplit(record.driver_agent_http_address or "").hostname
+    return f"{address} (node {(record.driver_node_id or '')[:12]})"
+
+
+def _why(record: Record) -> str:
+    """Return the last line that a command wrote if it failed, and otherwise what Ray says."""
+    told = (record.message or "").splitlines()
+    lines = [line for line in told if line.strip() and not line.startswith("\t")]
+    if record.error_type == _FAILED:
+        own = [each for each in lines[1:] if not any(words in each for words in _RAYS_OWN)]
+        return own[-1].strip()[-WORDS:] if own else ""
+    return " ".join(" ".join(lines).split())[:WORDS]

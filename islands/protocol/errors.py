@@ -56,7 +56,6 @@ EXTRAS = {
     "datasets": "hugging-face",
     "grain": "grain",
     "prometheus_client": "metrics",
-    "ray": "ray",
     "wandb": "wandb",
     "mlflow": "mlflow",
     "trackio": "trackio",

@@ -17,9 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from islands.lab.faults.paths import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
-MISSING = None if find_spec("ray") else "ray is not installed: pip install 'islands[ray]'"
-NAMESPACE = "islands"
+MISSING = None if find_spec("aiohttp_cors") else "it needs: pip install 'ray[default]'"
+SUPERVISORS, SUPERVISOR = "SUPERVISOR_ACTOR_RAY_NAMESPACE", "_ray_internal_job_actor_"
+"""The namespace of the actors that supervise jobs, and how their names begin."""
 LIMIT_S = 30.0
 LOOK_S = 0.1
 
@@ -44,13 +47,15 @@ class RayCluster:
 
     Attributes:
         cpus: cores of each node.
-        address: host:port of its head.
         nodes: its nodes' names, without the head, which runs no island.
+        address: URL of its dashboard, which serves the Jobs API.
+        ids: the nodes' ids, by their names.
     """
 
     cpus: int
-    address: str = ""
-    nodes: list[str] = field(default_factory=list)
+    nodes: list[str]
+    address: str = field(default_factory=lambda: f"http://127.0.0.1:{free_port()}")
+    ids: dict[str, str] = field(default_factory=dict)
     _process: "subprocess.Popen[str] | None" = None
 
     def start(self) -> None:
@@ -65,9 +70,9 @@ class RayCluster:
             text=True,
             start_new_session=True,
         )
-        self.address = str(self.ask("start", port=int(self.address.rpartition(":")[2] or 0)))
+        self.ask("start", port=int(self.address.rpartition(":")[2]))
         for node in self.nodes:
-            self.ask("add", node=node)
+            self.ids[node] = str(self.ask("add", node=node))
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -100,18 +105,17 @@ class RayCluster:
         self.ask("lose", node=node)
         self.nodes.remove(node)
 
+    def node_of(self, where: str) -> str:
+        """Return the name of the node on which a job runs, as its engine tells it."""
+        return next(name for name in self.nodes if self.ids[name][:12] in where)
+
     def actors(self) -> list[str]:
+        """Return the jobs that have a supervising actor, which those that have ended have not."""
         return list(self.ask("actors"))
 
-    def groups(self) -> list[str]:
-        return list(self.ask("groups"))
-
-    def keys(self) -> list[str]:
-        return list(self.ask("keys"))
-
-    def kill(self, actor: str) -> None:
-        """Kill an actor by `ray.kill`, as a person does."""
-        self.ask("kill", actor=actor)
+    def kill(self, job: str) -> None:
+        """Kill a job's supervising actor by `ray.kill`."""
+        self.ask("kill", job=job)
 
     def lose_all(self) -> None:
         """Kill the whole cluster, its head at last."""
@@ -121,7 +125,7 @@ class RayCluster:
 
 @contextlib.contextmanager
 def cluster_of(nodes: int, *, cpus: int = 2) -> Iterator[RayCluster]:
-    cluster = RayCluster(cpus, nodes=[f"node-{index}" for index in range(nodes)])
+    cluster = RayCluster(cpus, [f"node-{index}" for index in range(nodes)])
     try:
         cluster.start()
         yield cluster
@@ -161,21 +165,24 @@ class _Host:
         self._connected = False
         self._cluster: Any = None
 
-    def start(self, port: int) -> str:
+    def start(self, port: int) -> None:
         from ray.cluster_utils import Cluster
 
         head = {
             "num_cpus": 0,
-            "include_dashboard": False,
+            "include_dashboard": True,
+            "dashboard_port": port,
+            "dashboard_agent_listen_port": free_port(),
             "_system_config": HEALTH,
             "node_name": "head",
-            "gcs_server_port": port or None,
         }
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
-        return str(self._cluster.address)
 
-    def add(self, node: str) -> None:
-        self._nodes[node] = self._cluster.add_node(num_cpus=self._cpus, node_name=node)
+    def add(self, node: str) -> str:
+        self._nodes[node] = self._cluster.add_node(
+            num_cpus=self._cpus, node_name=node, dashboard_agent_listen_port=free_port()
+        )
+        return str(self._nodes[node].node_id)
 
     def lose(self, node: str) -> None:
         self._cluster.remove_node(self._nodes.pop(node), allow_graceful=False)
@@ -189,26 +196,16 @@ class _Host:
         import ray
 
         if not self._connected:
-            ray.init(self._cluster.address, namespace=NAMESPACE, log_to_driver=False)
+            ray.init(self._cluster.address, namespace=SUPERVISORS, log_to_driver=False)
             self._connected = True
         return ray
 
     def actors(self) -> list[str]:
-        return sorted(self._ray().util.list_named_actors())
+        names = self._ray().util.list_named_actors()
+        return sorted(name.removeprefix(SUPERVISOR) for name in names if SUPERVISOR in name)
 
-    def kill(self, actor: str) -> None:
-        self._ray().kill(self._ray().get_actor(actor))
-
-    def groups(self) -> list[str]:
-        told = self._ray().util.placement_group_table().values()
-        return [each["name"] for each in told if each["state"] != "REMOVED"]
-
-    def keys(self) -> list[str]:
-        from ray.experimental import internal_kv
-
-        self._ray()
-        found = internal_kv._internal_kv_list("islands:", namespace="islands")  # noqa: SLF001
-        return [key.decode() for key in found]
+    def kill(self, job: str) -> None:
+        self._ray().kill(self._ray().get_actor(f"{SUPERVISOR}{job}"))
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from islands.actors.ports import ProcessEnd
-from islands.engines.engine import Island, Job, JobState, RunMark
+from islands.engines.engine import Island, Job, JobState, RunMark, Unplaceable
 from islands.engines.hub import Joining, island_of
 from islands.engines.launcher import EngineLauncher, Host, records_in
 from islands.engines.needs import Needs
@@ -139,6 +139,8 @@ async def test_an_engine_that_is_away_is_told_once_and_asked_again() -> None:
     desk = Desk(MemoryEngine())
     desk.launcher.start("site-0")
     await asyncio.sleep(1.0)
+    desk.engine.move("job-1", JobState.RUNNING)
+    await asyncio.sleep(desk.engine.poll_s + 1.0)
     desk.engine.away = "slurm does not answer: connection refused"
     desk.launcher.start("site-1")
     await asyncio.sleep(7200.0)
@@ -162,6 +164,26 @@ async def test_a_refused_island_has_ended_with_an_error_of_its_user() -> None:
     ((name, end),) = desk.ends
     assert (name, end.code, end.sentence) == ("site-0", OF_NO_USE, desk.engine.refused)
     assert desk.launcher.names() == []
+    desk.launcher.close()
+
+
+@virtual
+async def test_an_engine_that_is_not_installed_refuses_its_islands() -> None:
+    desk = Desk(MemoryEngine())
+    desk.launcher.start("site-0")
+    await asyncio.sleep(1.0)
+    desk.engine.fault = Unplaceable("this host has no command squeue")
+    desk.launcher.start("site-1")
+    await asyncio.sleep(60.0)
+    ((name, end),) = desk.ends
+    assert (name, end.code, end.sentence) == ("site-1", OF_NO_USE, str(desk.engine.fault))
+    assert desk.launcher.names() == ["site-0"], "what is placed goes on"
+    desk.launcher.close()
+
+    desk = Desk(desk.engine)
+    desk.launcher.start("site-2")
+    await asyncio.sleep(60.0)
+    assert [(name, end.code) for name, end in desk.ends] == [("site-2", OF_NO_USE)]
     desk.launcher.close()
 
 
@@ -331,6 +353,19 @@ async def test_a_long_wait_in_a_queue_is_told_ever_more_rarely() -> None:
     assert minutes[:3] == [10, 20, 40]
     assert len(minutes) == 7, "half a day of waiting is seven sentences"
     assert desk.said[0] == "site-0 has waited for 10 min in the queue of slurm (site): Resources"
+    desk.launcher.close()
+
+
+@virtual
+async def test_what_its_engine_lets_wait_no_longer_is_placed_again_and_is_no_end() -> None:
+    desk = Desk(MemoryEngine())
+    desk.launcher.start("site-0")
+    for placed in range(2, 5):
+        await asyncio.sleep(60.0)
+        desk.engine.move(f"job-{placed - 1}", JobState.ENDED, began=False, why="no room in 15 min")
+        await desk.until(lambda: len(desk.engine.given) == placed)  # noqa: B023
+    assert [island.attempt for island in desk.engine.given] == [1, 2, 3, 4]
+    assert (desk.ends, desk.launcher.names()) == ([], ["site-0"])
     desk.launcher.close()
 
 

@@ -1,154 +1,134 @@
-"""What Ray is asked to give an island, and what its actors mean, without any Ray."""
+"""What Ray is asked to give an island, and what its jobs mean, without any Ray."""
 
-from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import yaml
 
-from islands.engines.engine import Island, JobState, RunMark, Unplaceable, told_of
+from islands.engines.engine import EngineAway, Island, JobState, RunMark, Unplaceable, told_of
 from islands.engines.needs import Needs, read_islands
-from islands.engines.ray import Ray, RaySettings, request_of, settings_of, shown_of
-from islands.engines.ray_driver import answer
-from islands.engines.ray_jobs import (
-    Began,
-    Ended,
-    Node,
-    Rank,
-    Request,
-    job_of,
-    options_of,
-    why_waiting,
-    words_of,
-)
+from islands.engines.ray import Ray, Record, job_of, refusal, request_of, script_of, settings_of
 from islands.protocol.errors import SettingsError
 
 OF = RunMark("first", "ab12cd34")
-ONE = Request(1, {"CPU": 2.0}, {})
-TWO = Request(2, {"CPU": 2.0}, {})
-NODES = {key: Node(f"node-{key}", {"CPU": 4.0, "GPU": 1.0}, {}) for key in "ab"}
-ON_A, ON_B = Began("a", "10.0.0.1"), Began("b", "10.0.0.2")
+JOB = "islands-first-site-0-ab12cd34-1"
+FOLDER = Path("/shared/islands")
 MUST_BE = "it must be names and numbers above 0, as fast_link:1,site_a:0.5"
-OTHER = "Version mismatch: 3.11 and 3.12"
-STRANGE = "Invalid address format: x"
-LOST = Ended(None, "The actor died because its node has died.")
-KILLED = Ended(None, "The actor is dead because it was killed by `ray.kill`.")
+URL = "the URL of Ray's dashboard, as http://10.0.0.1:8265"
+PENDING = "Job has not started yet."
+HEAD = "Ray at http://head:8265"
+FAILED = "Job entrypoint command failed with exit code 3, last available logs (truncated):\n"
+ECHO = f"Runtime env is setting up.\nRunning entrypoint for job {JOB}: exec bash {JOB}.sh\n"
+LOST = "Job supervisor actor died: The actor died.\n\tclass_name: JobSupervisor\nIts node has died."
+LATE = "Job supervisor actor failed to start within 900.0 seconds."
 
 
 def island(**needs: object) -> Island:
-    environment = {"ISLANDS_TOKEN": "secret", "COLOUR": "blue"}
+    environment = {"ISLANDS_TOKEN": "secret", "COLOUR": "deep blue"}
     return Island("site-0", OF, Needs("ray", **needs), "train", environment)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("request_", "ranks", "asked", "state", "where"),
-    [
-        (ONE, [Rank()], False, JobState.WAITING, ""),
-        (ONE, [Rank(ON_A)], False, JobState.RUNNING, "node-a"),
-        (ONE, [Rank(ON_A)], True, JobState.ENDING, "node-a"),
-        (ONE, [Rank(ON_A, Ended(0))], False, JobState.ENDED, ""),
-        (TWO, [Rank(ON_A), Rank()], False, JobState.WAITING, ""),
-        (TWO, [Rank(ON_A), Rank(ON_B)], False, JobState.RUNNING, "node-a, node-b"),
-        (TWO, [Rank(ON_A, Ended(0)), Rank(ON_B)], False, JobState.RUNNING, "node-a, node-b"),
-        (TWO, [Rank(ON_A), Rank(ON_B, LOST)], False, JobState.ENDED, ""),
-        (TWO, [Rank(ON_A), Rank(ON_B, Ended(143))], True, JobState.ENDING, "node-a, node-b"),
-        (TWO, [Rank(ON_A, Ended(143)), Rank(ON_B, Ended(143))], True, JobState.ENDED, ""),
-    ],
-)
-def test_the_state_of_a_job_follows_from_its_hosts(
-    request_: Request, ranks: list[Rank], *, asked: bool, state: JobState, where: str
-) -> None:
-    job = job_of("site-0", "m/site-0/1", request_, ranks, NODES, asked=asked)
-    assert (job.state, job.where) == (state, where)
+def record(status: str, message: str = "", **more: object) -> Record:
+    labels = {"islands_run": OF.label, "islands_island": "site-0"}
+    return Record(
+        *(status, JOB, labels, message),
+        driver_agent_http_address="http://10.0.0.3:52365",
+        driver_node_id="3fa9c2d1e0f2aabbccdd",
+        **more,  # type: ignore[arg-type]
+    )
 
 
 @pytest.mark.parametrize(
-    ("ends", "asked", "code", "told"),
+    ("status", "asked", "state", "where", "cancelled"),
     [
-        ([Ended(0)], False, 0, ""),
-        ([Ended(3, "no disk")], False, 3, "exit code 3: no disk"),
-        ([LOST], False, None, f"ended: {LOST.words}"),
-        ([KILLED], False, None, f"ended: {KILLED.words}"),
-        ([Ended(143, "leaving")], True, 143, ""),
-        ([KILLED, LOST], False, None, f"ended: {LOST.words}"),
-        ([Ended(0), Ended(1, "broken")], False, 1, "exit code 1: broken"),
-        ([KILLED, Ended(0)], False, None, f"ended: {KILLED.words}"),
+        ("PENDING", False, JobState.WAITING, "", False),
+        ("PENDING", True, JobState.ENDED, "", True),
+        ("RUNNING", False, JobState.RUNNING, "10.0.0.3 (node 3fa9c2d1e0f2)", False),
+        ("RUNNING", True, JobState.ENDING, "10.0.0.3 (node 3fa9c2d1e0f2)", False),
+        ("SUCCEEDED", False, JobState.ENDED, "", False),
+        ("FAILED", False, JobState.ENDED, "", False),
+        ("STOPPED", False, JobState.ENDED, "", True),
+        ("STOPPED", True, JobState.ENDED, "", True),
     ],
 )
-def test_an_island_has_ended_as_the_first_of_its_hosts(
-    ends: list[Ended], *, asked: bool, code: int | None, told: str
+def test_the_state_of_a_job_follows_from_its_status_and_its_file(
+    status: str, *, asked: bool, state: JobState, where: str, cancelled: bool
 ) -> None:
-    ranks = [Rank(ON_A, end) for end in ends]
-    job = job_of("site-0", "m/site-0/1", TWO, ranks, NODES, asked=asked)
-    assert job.state is JobState.ENDED
-    assert job.code == code
+    job = job_of(record(status), asked=asked)
+    assert (job.name, job.job) == ("site-0", JOB)
+    assert (job.state, job.where, job.cancelled) == (state, where, cancelled)
+
+
+@pytest.mark.parametrize(
+    ("ended", "code", "told"),
+    [
+        (record("SUCCEEDED", "Job finished successfully.", driver_exit_code=0), 0, ""),
+        (
+            record(
+                *("FAILED", f"{FAILED}no disk\n{ECHO}"),  # Ray may write its own line later
+                error_type="JOB_ENTRYPOINT_COMMAND_ERROR",
+                driver_exit_code=3,
+            ),
+            *(3, "exit code 3: no disk"),
+        ),
+        (
+            record(
+                *("FAILED", FAILED + ECHO),
+                error_type="JOB_ENTRYPOINT_COMMAND_ERROR",
+                driver_exit_code=3,
+            ),
+            *(3, "exit code 3"),
+        ),
+        (
+            record("FAILED", LOST, error_type="JOB_SUPERVISOR_ACTOR_DIED"),
+            *(None, "ended: Job supervisor actor died: The actor died. Its node has died."),
+        ),
+        (record("STOPPED", "Job was intentionally stopped."), None, ""),
+    ],
+)
+def test_the_end_of_a_job_is_told_in_its_own_words(
+    ended: Record, code: int | None, told: str
+) -> None:
+    job = job_of(ended, asked=False)
+    assert (job.state, job.code, job.began) == (JobState.ENDED, code, True)
     assert told_of(job) == told
 
 
-@pytest.mark.parametrize(
-    ("request_", "told"),
-    [
-        (ONE, "pending: CPU 2 is in use, or its actor is just being started"),
-        (
-            Request(1, {"CPU": 8.0, "accelerator_type:H100": 0.001, "memory": 2.0**31}, {}),
-            "pending: it needs a node with CPU 8, H100, memory 2 GiB; 0 of 2 are so",
-        ),
-        (
-            Request(3, {"CPU": 1.0}, {}),
-            "pending: it needs 3 nodes with CPU 1; 2 of 2 are so",
-        ),
-        (
-            Request(1, {"CPU": 1.0}, {"ray.io/region": "eu"}),
-            "pending: it needs a node with CPU 1, ray.io/region=eu; 0 of 2 are so",
-        ),
-        (
-            Request(1, {"CPU": 1.0}, {"spot": "!yes"}),
-            "pending: CPU 1, spot=!yes is in use, or its actor is just being started",
-        ),
-    ],
-)
-def test_a_wait_is_told_with_what_the_nodes_lack(request_: Request, told: str) -> None:
-    assert why_waiting(request_, list(NODES.values())) == told
-
-
-def test_what_ray_says_of_a_dead_actor_is_told_without_its_properties() -> None:
-    said = (
-        "The actor died unexpectedly before finishing this task.\n\tclass_name: IslandHost\n"
-        "\tactor_id: ae27\n\tip: 192.0.2.2\nThe actor is dead because its worker process has died. "
-        "Worker exit type: SYSTEM_ERROR Some common causes include: (1) the process was killed"
+def test_a_job_that_ray_lets_wait_no_longer_never_began() -> None:
+    job = job_of(
+        record("FAILED", LATE, error_type="JOB_SUPERVISOR_ACTOR_START_TIMEOUT"), asked=False
     )
-    told = "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR"
-    assert words_of(RuntimeError(said)) == told
-    assert words_of(RuntimeError("no head")) == "no head"
-    assert words_of(TimeoutError()) == "TimeoutError"
+    assert (job.state, job.began, job.why) == (JobState.ENDED, False, LATE)
+    assert job_of(record("PENDING", PENDING), asked=False).why == PENDING
 
 
-def test_needs_become_resources_of_ray() -> None:
+def test_needs_become_what_the_jobs_api_is_asked_for() -> None:
     asked = island(
-        hosts=4,
         cpus=8.0,
         memory_gib=2.0,
         accelerators="H100:8",
         region="eu-west",
         settings={"resources": "fast_link:1, site_a:0.5"},
     )
-    request = request_of(asked)
-    assert request.hosts == 4
-    assert request.labels == {"ray.io/region": "eu-west", "ray.io/market-type": "!spot"}
-    assert options_of(request) == {
-        "num_cpus": 8.0,
-        "num_gpus": 8.0,
-        "memory": 2 * 2**30,
-        "resources": {"accelerator_type:H100": 0.001, "fast_link": 1.0, "site_a": 0.5},
-        "max_restarts": 0,
-        "max_task_retries": 0,
-        "lifetime": "detached",
+    assert request_of(asked, FOLDER) == {
+        "submission_id": JOB,
+        "entrypoint": f"exec bash /shared/islands/{JOB}.sh",
+        "metadata": {"islands_run": "islands:first:ab12cd34", "islands_island": "site-0"},
+        "runtime_env": {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "30"}},
+        "entrypoint_num_cpus": 8.0,
+        "entrypoint_num_gpus": 8.0,
+        "entrypoint_memory": 2 * 2**30,
+        "entrypoint_resources": {"accelerator_type:H100": 0.001, "fast_link": 1.0, "site_a": 0.5},
+        "entrypoint_label_selector": {
+            "ray.io/region": "eu-west",
+            "ray.io/market-type": "!spot",
+        },
     }
-    tpu = request_of(island(accelerators="TPU-V4:4", preemptible=True))
-    assert tpu.resources == {"CPU": 1.0, "TPU": 4.0, "accelerator_type:TPU-V4": 0.001}
-    assert tpu.labels == {}
-    assert request_of(island(accelerators="GPU:2")).resources == {"CPU": 1.0, "GPU": 2.0}
+    tpu = request_of(island(accelerators="TPU-V4:4", preemptible=True), FOLDER)
+    assert tpu["entrypoint_resources"] == {"TPU": 4.0, "accelerator_type:TPU-V4": 0.001}
+    assert (tpu["entrypoint_num_cpus"], "entrypoint_label_selector" in tpu) == (1.0, False)
+    gpu = request_of(island(accelerators="GPU:2"), FOLDER)
+    assert (gpu["entrypoint_num_gpus"], "entrypoint_resources" in gpu) == (2.0, False)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +136,11 @@ def test_needs_become_resources_of_ray() -> None:
     [
         (
             {"adress": "head:6379"},
-            "settings.adress is not known to ray; it has address, namespace, resources",
+            "settings.adress is not known to ray; it has address, folder, resources",
+        ),
+        (
+            {"address": "head:6379"},
+            f"settings.address is 'head:6379'; it must be {URL}",
         ),
         (
             {"resources": "fast"},
@@ -178,49 +162,54 @@ def test_the_page_shows_a_table_that_is_read() -> None:
     page = Path(__file__).parents[2] / "docs" / "engines" / "ray.md"
     block = page.read_text().split("```yaml\n")[1].partition("```")[0]
     entries = read_islands(yaml.safe_load(block)["islands"])
-    asked = {name: request_of(Island(name, OF, needs, "train")) for name, needs in entries.items()}
-    assert {name: each.hosts for name, each in asked.items()} == {"site": 1, "pair": 2}
-    assert asked["site"].resources == {"CPU": 2.0}
+    asked = {
+        name: request_of(Island(name, OF, needs, "train"), FOLDER)
+        for name, needs in entries.items()
+    }
+    assert {name: each["entrypoint_num_cpus"] for name, each in asked.items()} == {"site": 2.0}
 
 
-def test_what_is_shown_of_a_request_has_no_secret() -> None:
-    told = yaml.safe_load(shown_of(OF, RaySettings("head:6379"), island(hosts=2)))
-    assert told["actor"] == "islands:first:ab12cd34/site-0"
-    assert told["environment"] == {"COLOUR": "blue"}
-    assert (told["hosts"], told["script"]) == (2, "exec train\n")
-
-
-def test_an_image_is_refused() -> None:
-    with pytest.raises(Unplaceable, match="image of site-0 is 'mine:1', but an actor of Ray runs"):
-        request_of(island(image="mine:1"))
-
-
-def test_a_ray_that_is_not_installed_is_told_at_once() -> None:
-    if find_spec("ray") is not None:
-        pytest.skip("ray is installed")
-    with pytest.raises(Unplaceable) as refused:
-        Ray(OF, {})
-    assert str(refused.value).endswith("install it with: pip install 'islands[ray]'")
-
-
-def raising(error: Exception) -> Callable[[], object]:
-    def act() -> object:
-        raise error
-
-    return act
+def test_secrets_stand_in_the_jobs_file_alone() -> None:
+    shown = Ray(OF, {"folder": str(FOLDER)}).describe(island())
+    assert "secret" not in shown
+    told = yaml.safe_load(shown)
+    assert (told["submission_id"], told["address"]) == (JOB, "http://127.0.0.1:8265")
+    assert told["script"] == script_of(island(), shown=True)
+    secret, _, *rest = script_of(island()).splitlines()
+    assert (secret, rest) == (
+        "export ISLANDS_TOKEN=secret",
+        ["export COLOUR='deep blue'", "exec train"],
+    )
 
 
 @pytest.mark.parametrize(
-    ("act", "told"),
+    ("needs", "told"),
     [
-        (lambda: "job", {"result": "job"}),
-        (raising(ConnectionRefusedError(111, "refused")), {"away": "[Errno 111] refused"}),
-        (raising(RuntimeError(OTHER)), {"refused": OTHER}),
-        (raising(ValueError(STRANGE)), {"refused": STRANGE}),
-        (raising(TimeoutError()), {"away": "TimeoutError"}),
+        ({"image": "mine:1"}, "image of site-0 is 'mine:1', but a job of Ray runs where"),
+        ({"hosts": 2}, "hosts of site-0 is 2, but an island on Ray has one host"),
+    ],
+)
+def test_what_a_job_of_ray_cannot_have_is_refused(needs: dict[str, object], told: str) -> None:
+    with pytest.raises(Unplaceable, match=told):
+        request_of(island(**needs), FOLDER)
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "kind", "told"),
+    [
+        (401, "Unauthorized: no token", Unplaceable, f"{HEAD} refuses: Unauthorized: no token"),
+        (
+            500,
+            "Traceback\nRuntimeError: Request failed with status code 400: no label.",
+            *(Unplaceable, f"{HEAD} refuses: RuntimeError: Request failed with status code 400"),
+        ),
+        (500, "No available agent", EngineAway, f"{HEAD} does not answer: No available agent"),
+        (502, "", EngineAway, f"{HEAD} does not answer: status 502"),
     ],
 )
 def test_an_error_of_ray_is_mended_or_waited_for(
-    act: Callable[[], object], told: dict[str, object]
+    status: int, said: str, kind: type[Exception], told: str
 ) -> None:
-    assert answer(act) == told
+    error = refusal(HEAD, status, said)
+    assert type(error) is kind
+    assert str(error).startswith(told)

@@ -46,7 +46,7 @@ def write_islands(folder: Path, cluster: RayCluster) -> None:
         listen=f"127.0.0.1:{free_port()}",
         islands={
             "near": entry("slurm", chdir=str(folder)),
-            "far": entry("ray", address=cluster.address),
+            "far": entry("ray", address=cluster.address, folder=str(folder / "jobs")),
         },
     )
 
@@ -77,6 +77,6 @@ async def test_a_run_over_two_engines_outlives_the_loss_of_one(tmp_path: Path) -
             assert await room.ended(hub) == 0, str(hub)
             await room.wait(lambda: slurm.jobs() == "")
         summary = summary_of(run.folder) or {}
-        assert (cluster.actors(), cluster.keys()) == ([], [])
+        assert cluster.actors() == []
     assert imbalance(summary) == 0
     assert incarnations(summary) == {"near-0": 1, "far-0": 2}
