@@ -55,7 +55,6 @@ EXTRAS = {
     "sklearn": "tasks",
     "datasets": "hugging-face",
     "grain": "grain",
-    "prometheus_client": "metrics",
     "ray": "ray",
     "wandb": "wandb",
     "mlflow": "mlflow",
