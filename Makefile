@@ -24,7 +24,7 @@ setup: $(STAMP) ## Make the virtual environment and install the exact versions (
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev,grain,jax,metrics,plots,tasks,tensorboard,text]'
+		--constraint constraints.txt --editable '.[dev,grain,jax,plots,tasks,tensorboard,text]'
 	$(BIN)/python -m compileall -q islands messaging
 	@touch $@
 

@@ -155,7 +155,7 @@ ROLES: Mapping[str, Command] = MappingProxyType(
         "supervisor": Command(
             "islands.settings.host:SupervisorOptions", has_file=True, shares_file=True, plans=True
         ),
-        "learner": Command("islands.settings.host:LearnerOptions", has_file=True, plans=True),
+        "learner": Command("islands.settings.host:LearnerOptions", has_file=True),
         "observer": Command("islands.settings.host:ObserverOptions", has_file=True),
     }
 )

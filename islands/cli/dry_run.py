@@ -1,8 +1,8 @@
-"""`--dry-run`: what a command would need, and what would be refused; nothing is started.
+"""`--dry-run`: what a hub would need, and what would be refused; nothing is started.
 
 What a real start would check is checked in the same way: the task is built and checked against its
 contract (`islands.model.task_check`; a large one by its shapes alone), the address is bound for
-a moment, the folder is tested for access, and the supervisor is asked for the run's spec.
+a moment, and the folder is tested for access.
 """
 
 import os
@@ -25,17 +25,12 @@ from islands.model.memory_faults import host_memory_bytes
 from islands.model.workload import OwnLoop, load_workload
 from islands.numerics.outer import outer_optimizer
 from islands.protocol.errors import IslandsError, UserError
-from islands.protocol.identities import SUPERVISOR, Role
+from islands.protocol.identities import SUPERVISOR
 from islands.protocol.settings.run import RunSettings
 from islands.run.planner import Estimate, estimate
 from islands.run.run_claim import require_file, spec_in
-from islands.settings.groups import ConnectOptions, ListenOptions, default_name
-from islands.settings.host import (
-    LearnerOptions,
-    RunOptions,
-    SupervisorOptions,
-    SyncerOptions,
-)
+from islands.settings.groups import ConnectOptions, ListenOptions
+from islands.settings.host import RunOptions, SupervisorOptions, SyncerOptions
 from islands.settings.quantities import rate, size
 from islands.settings.run_spec import RunPlan, RunSpec, read
 from islands.settings.wire_limits import check_told, limits_of
@@ -62,7 +57,7 @@ class Findings:
         folder: where this process would write.
         estimate: what the run needs; None if its task could not be planned.
         overlap_steps: τ.
-        address: where this process would listen; None if it would not.
+        address: where this process would listen; None if it could not.
         refused: what a start would refuse, as sentences.
         details: further text by sentence, such as the traceback of the user's own code.
         too_small: whether this host has too little memory for the processes that would run here.
@@ -120,9 +115,9 @@ class Findings:
             self.doubts += (report.ends,) if report.ends else ()
             self.report = report
 
-    def reckon(self, spec: RunSpec, plan: RunPlan, workload: Workload | None) -> None:
+    def reckon(self, spec: RunSpec, plan: RunPlan, workload: Workload) -> None:
         """Estimate what a run of this plan needs; note it if this host has too little memory."""
-        trainer = None if workload is None else workload.trainer_memory(spec.settings)
+        trainer = workload.trainer_memory(spec.settings)
         if trainer is not None and self.report is not None and not self.accelerated:
             trainer = replace(trainer, temporaries=self.report.temporaries)
         self.overlap_steps = spec.settings.overlap_steps_max
@@ -143,31 +138,22 @@ class Findings:
 
 def examine(options: object, common: Common) -> Findings:
     """Find out what a start with these options would need and refuse."""
-    if not isinstance(options, RunOptions | SyncerOptions | SupervisorOptions | LearnerOptions):
-        raise UserError("there is no dry run of this command")
+    joins = isinstance(options, SyncerOptions) and options.supervisor
+    if joins or not isinstance(options, RunOptions | SyncerOptions | SupervisorOptions):
+        raise UserError("there is no dry run of this command, only of a hub")
     elsewhere = accelerated(os.environ)
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # shapes need no accelerator
     learners, folder = 1, options.folder
     if isinstance(options, RunOptions):
         options = without_learners(options, common.given)
         learners, folder = options.learners, folder or Path("runs") / options.file.run.run
-    assert folder is not None, "every other process has one"
+    assert folder is not None, "every other hub has one"
     findings = Findings(learners, common.step_time_s, folder, accelerated=elsewhere)
     if isinstance(options, RunOptions) and options.islands:
         findings.check(lambda: _examine_islands(findings, options))
-    if isinstance(options, LearnerOptions):
-        name = options.name or default_name()
-        findings.check(lambda: _ask(findings, options, Role.LEARNER, name))
-    elif isinstance(options, SyncerOptions) and options.supervisor:
-        findings.check(lambda: _try_address(findings, options.listening, options.connecting))
-        findings.check(lambda: _ask(findings, options, Role.SYNCER, options.name))
-    else:
-        _examine_hub(findings, options, common)
+    _examine_hub(findings, options, common)
     findings.check(lambda: _try_folder(findings.folder))
     return findings
-
-
-# --- a hub ------------------------------------------------------------------------------------
 
 
 def _examine_hub(
@@ -305,41 +291,6 @@ def _examine_islands(findings: Findings, options: RunOptions) -> None:
         findings.check(partial(describe, name))
 
 
-# --- a process that joins ---------------------------------------------------------------------
-
-
-def _ask(
-    findings: Findings, options: SyncerOptions | LearnerOptions, role: Role, name: str
-) -> None:
-    """Fetch the run's spec from the supervisor; a learner also builds its own task and compares."""
-    from islands.run.hosting.hub_requests import Requester, check_same, fetch_run_spec
-    from islands.run.hosting.process_runtime import network_of, run, say, token_of
-
-    connecting = options.connecting
-    answers: list[tuple[RunSpec, RunPlan]] = []
-
-    async def ask() -> int:
-        network = network_of(connecting, token=token_of(connecting))
-        try:
-            asker = Requester(role, name)
-            urls = options.supervisor_urls
-            answers.append(await fetch_run_spec(network, urls, asker, wait_s=0.0, say=say))
-        finally:
-            await network.close()
-        return 0
-
-    run(ask)
-    spec, plan = answers[0]
-    if isinstance(options, LearnerOptions):
-        spec = spec.with_precision(options.precision)
-    findings.reckon(spec, plan, None)
-    if isinstance(options, LearnerOptions):
-        workload = load_workload(spec, options.task_settings, allowed=options.tasks)
-        findings.check_task(workload, spec.settings)
-        check_same(workload.plan(spec.settings).layout, plan.layout)
-        findings.reckon(spec, plan, workload)
-
-
 def accelerated(environment: Mapping[str, str], devices: Path = Path("/dev")) -> bool:
     """Return whether learners of this host compute on devices with a memory of their own.
 
@@ -404,7 +355,7 @@ def _plan(findings: Findings, made: Estimate) -> Rows:
         ("  rounds open", f"{made.rounds_open}", "at once, at most"),
         ("  learners", f"{made.learners}", "more may join"),
         ("  folder", "", str(findings.folder)),
-        ("  port", "", findings.address or "none; it dials out"),
+        ("  port", "", findings.address or "none"),
     )
 
 

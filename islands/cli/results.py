@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from islands.run.hosting.wrapping import wrapped
 from islands.run.records.figures import LearnerFigures, RunFigures, drawable
 from islands.run.records.summary import DATA_WAIT_SHARE, LOW_YIELD, Summary
 from islands.settings.quantities import data_size, duration
@@ -142,9 +141,7 @@ def show_next(console: Console, folder: Path, *, generates: bool) -> None:
         commands.append((f"islands generate {folder}", "let the model continue a text"))
     console.print("\nWhat one may do next:\n", highlight=False)
     for command, does in commands:
-        line = f"    {command}"
-        line = wrapped(line, console.width) if console.is_terminal else line
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(f"    {command}", markup=False, highlight=False, soft_wrap=True)
         console.print(f"        {does}", style="dim", markup=False, highlight=False)
 
 

@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from islands.cli.results import show_next, show_results, sparkline
-from islands.protocol.identities import BLOCKED
+from islands.protocol.identities import BLOCKED, Phase
 from islands.run.hosting.standard_streams import LossyOutput
 from islands.run.hosting.wrapping import wrapped
 from islands.run.records.figures import BOARD_FOLDER, RunFigures
-from islands.run.run_status import Health, LearnerLine, RunStatus
+from islands.run.run_status import NOT_ASKED, Health, LearnerLine, RunStatus
 from islands.settings.quantities import count, data_size, duration
 
 if TYPE_CHECKING:
@@ -153,18 +153,18 @@ class Screen:
 def _line(status: RunStatus) -> str:
     figures = status.figures
     lines, more = status.learners(LEARNERS_SHOWN)
-    learners = [f"{line.name} {line.shown}, {line.figures.steps:,} steps" for line in lines]
+    learners = [f"{line.name} {_shown(line)}, {line.figures.steps:,} steps" for line in lines]
     learners += [f"and {more:,} more"] if more else []
     share = status.share
     name, values = figures.metric
-    compiling_s = status.compiling_s
+    compiling_s = _compiling_s(status)
     parts = [
         f"{status.elapsed_s:6.1f} s",
         f"{status.tokens:,} tokens" if share is None else f"{share:4.0%}",
         f"{status.tokens_per_s:,.0f} tokens/s",
         f"{figures.merges:,} merges",
         f"merged {status.yield_so_far:.0%}",
-        status.participation,
+        _participation(status.figures, status.elapsed_s),
         "" if figures.loss is None else f"loss {figures.loss:.3f}",
         f"{name} {values[-1]:.3f}" if values else "",
         *_metrics(status),
@@ -173,6 +173,28 @@ def _line(status: RunStatus) -> str:
         *learners,
     ]
     return "   ".join(filter(None, parts))
+
+
+def _shown(line: LearnerLine) -> str:
+    """Return the state of a learner, with the reason if it is not asked."""
+    if line.state == NOT_ASKED:
+        return f"{NOT_ASKED}: {line.figures.left_out}"
+    return line.away or line.state
+
+
+def _participation(figures: RunFigures, elapsed_s: float) -> str:
+    """Return the share of learners in merges, lately and in the whole run; "" before one."""
+    lately, whole = figures.participation_lately(elapsed_s), figures.participation
+    if lately is None or whole is None:
+        return ""
+    return f"took part {lately:.0%} in the last minute, {whole:.0%} in all"
+
+
+def _compiling_s(status: RunStatus) -> float | None:
+    """Return for how long learners compile while none trains yet; None if that is not so."""
+    since_s = [m.phase_since_s for m in status.members.values() if m.phase is Phase.COMPILING]
+    starting = bool(since_s) and status.phase == "starting"
+    return status.now_s - min(since_s) if starting else None
 
 
 def _head(status: RunStatus, width: int) -> str:
@@ -210,7 +232,7 @@ def _curves(figures: RunFigures, width: int) -> str:
 
 
 def _before_a_loss(status: RunStatus) -> str:
-    compiling_s = status.compiling_s
+    compiling_s = _compiling_s(status)
     if compiling_s is not None:
         return f"learners compile, for {duration(max(1.0, compiling_s))} so far; then they train"
     if status.phase == "starting" and not status.figures.learners:
@@ -229,7 +251,7 @@ def _results(status: RunStatus) -> str:
     figures = status.figures
     parts = [
         f"{figures.merges:,} merges   {status.yield_so_far:.0%} of tokens merged",
-        *filter(None, [status.participation]),
+        *filter(None, [_participation(figures, status.elapsed_s)]),
         f"learning rate {status.rate:.3g}   evictions {figures.evictions}",
     ]
     return "   ".join([*parts, *_metrics(status)])
@@ -244,7 +266,7 @@ def _cells(line: LearnerLine, *, wide: bool) -> list[str | Text]:
     steps = here and done.step_time_s > 0
     cells: list[str | Text] = [
         Text(line.name),
-        Text(line.shown, STYLES[line.health]),
+        Text(_shown(line), STYLES[line.health]),
         f"{done.steps:,}",
         count(done.tokens),
         f"{done.loss:.3f}" if here and done.loss is not None else "",

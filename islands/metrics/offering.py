@@ -4,8 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from islands.metrics.notices import telling
-from islands.metrics.site import MetricsSite, encode
+from islands.metrics.site import MetricsSite
 from islands.metrics.sources import HubSource, SyncerSource
 from islands.run.hosting.process_runtime import say, token_of
 from islands.settings.groups import ConnectOptions
@@ -23,7 +25,7 @@ async def offered(hub: "Coordinator") -> AsyncIterator[None]:
     source, settings = HubSource(hub), hub.settings
     site = MetricsSite(source, token_of(settings.connecting))
     hub.network.serve(site)
-    hub.status = lambda: encode(source, hub.placed())
+    hub.status = lambda: msgspec.json.encode({**source.status(), "islands": hub.placed()})
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(fed(settings.sinks, hub.folder.path, say))
         if settings.on_event is not None:

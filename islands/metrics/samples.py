@@ -1,4 +1,4 @@
-"""Samples of a run, a syncer and a member, from what these count themselves; pure.
+"""Samples of a run and of a syncer, from what these count themselves; pure.
 
 No figure is computed anew: tokens, merges, yield, goodput, loss and time left are those of the
 screen and of `islands control status`, and at the end those of the summary.
@@ -7,11 +7,10 @@ screen and of `islands control status`, and at the end those of the summary.
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isfinite
+from itertools import islice
 
 from islands.metrics.catalogue import FIGURES_MOST, Sample
 from islands.protocol.syncer.state import SyncerState
-from islands.run.records.figures import ABOUT, RunFigures
 from islands.run.run_status import LEARNERS_SHOWN, LearnerLine, RunStatus, first_lines
 
 
@@ -43,17 +42,11 @@ def merge_interval_s(status: RunStatus) -> float:
     return status.settings.round_interval_steps(status.fragments) * max(steps_s, default=0.0)
 
 
-def run_samples(status: RunStatus, age_s: float) -> Iterator[Sample]:
-    """Yield the samples of a run.
-
-    Args:
-        status: its status now.
-        age_s: its wall time, over all starts of its hub.
-    """
+def run_samples(status: RunStatus) -> Iterator[Sample]:
     figures, settings = status.figures, status.settings
     yield Sample("islands_run_info", 1, (settings.run,))
     yield Sample("islands_run_phase", 1, (status.phase,))
-    yield Sample("islands_run_age_seconds", age_s)
+    yield Sample("islands_run_age_seconds", status.wall_s)
     yield from _known("islands_run_left_seconds", status.left_s)
     yield from _known("islands_run_budget_tokens", settings.budget_tokens)
     yield Sample("islands_run_tokens_total", figures.tokens)
@@ -66,10 +59,10 @@ def run_samples(status: RunStatus, age_s: float) -> Iterator[Sample]:
     yield Sample("islands_run_merge_interval_seconds", merge_interval_s(status))
     yield Sample("islands_run_evictions_total", figures.evictions)
     yield from _known("islands_run_loss", figures.loss)
-    yield from _evaluation(figures)
+    yield from _evaluation(status)
     yield Sample("islands_run_learning_rate", status.rate)
     yield Sample("islands_run_clock_steps", figures.clock)
-    goodput = figures.goodput(age_s)
+    goodput = figures.goodput(status.wall_s)
     if not settings.gossip.on:  # only the end can say it then
         yield Sample("islands_run_yield_ratio", status.yield_so_far)
         yield Sample("islands_run_google_goodput_ratio", goodput * status.yield_so_far)
@@ -83,12 +76,10 @@ def _known(name: str, value: float | None, labels: tuple[str, ...] = ()) -> Iter
         yield Sample(name, value, labels)
 
 
-def _evaluation(figures: RunFigures) -> Iterator[Sample]:
-    newest = figures.evaluations[-1] if figures.evaluations else {}
-    named = [(key, value) for key, value in newest.items() if key not in ABOUT]
-    for key, value in named[:FIGURES_MOST]:
-        if key.isidentifier():
-            yield Sample("islands_run_evaluation", value, (key,))
+def _evaluation(status: RunStatus) -> Iterator[Sample]:
+    for name, value in islice(status.evaluation.items(), FIGURES_MOST):
+        if name.isidentifier():
+            yield Sample("islands_run_evaluation", value, (name,))
 
 
 def _learners(status: RunStatus) -> Iterator[Sample]:
@@ -143,8 +134,3 @@ def syncer_samples(state: SyncerState) -> Iterator[Sample]:
     yield Sample("islands_ledger_processed_tokens_total", state.durable.ledger.processed)
     imbalance = sum(abs(row.imbalance) for row in rows)
     yield Sample("islands_ledger_imbalance_tokens", imbalance)
-
-
-def finite(value: float) -> float | None:
-    """Return a value as JSON can hold it: None for one that is no finite number, 1 for True."""
-    return +value if isfinite(value) else None

@@ -1,8 +1,8 @@
 """The site of a process's metrics: `/metrics`, `/status`, `/healthz` and `/readyz`.
 
 ===========  ======================================================================================
-`/metrics`   Prometheus' text; 501 where prometheus-client is not installed
-`/status`    the same samples as JSON
+`/metrics`   Prometheus' text, with the process's own figures (`process_cpu_seconds_total` …)
+`/status`    of a hub, the status of its run as JSON
 `/healthz`   200 whenever the event loop answers
 `/readyz`    200 when the process can do its work, else 503 with the reason
 ===========  ======================================================================================
@@ -12,17 +12,19 @@ state is read when it is asked for, at most once in `KEPT_S`, however many ask.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from http import HTTPStatus
-from typing import Protocol
 
 import msgspec
 from aiohttp import web
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import Metric as Family
+from prometheus_client.registry import Collector
 
 from islands.metrics.access import refusal
-from islands.metrics.catalogue import BY_NAME, Sample
-from islands.metrics.samples import finite
-from islands.protocol.errors import not_installed
+from islands.metrics.catalogue import Sample, families
 from messaging.clock import LoopClock
 from messaging.websocket.door import Visit
 from messaging.websocket.security import Keyring, Secret
@@ -37,17 +39,26 @@ TOLD = {
 }
 
 
-class Source(Protocol):
+class Source(Collector, ABC):
     """What is read of one process."""
 
     async def refresh(self) -> None:
         """Read what takes a disk or a network; it must take bounded time, and not raise."""
 
+    @abstractmethod
     def samples(self) -> Iterator[Sample]:
         """Yield the samples of now."""
 
+    @abstractmethod
     def unready_because(self) -> str:
         """Return why the process cannot do its work yet; empty if it can."""
+
+    def status(self) -> Mapping[str, object]:
+        """Return what `/status` tells."""
+        return {"unready": self.unready_because()}
+
+    def collect(self) -> Iterable[Family]:
+        return families(self.samples())
 
 
 class MetricsSite:
@@ -68,7 +79,9 @@ class MetricsSite:
             HEALTH: self._health,
             READY: self._ready,
         }
-        self._exposition: Callable[[], bytes] | None = None
+        self._registry = CollectorRegistry()
+        self._registry.register(source)
+        ProcessCollector(registry=self._registry)
         self._kept: dict[str, tuple[float, bytes]] = {}
         self._one = asyncio.Lock()
 
@@ -93,17 +106,11 @@ class MetricsSite:
         return answer
 
     async def _metrics(self) -> web.Response:
-        if self._exposition is None:
-            try:
-                from islands.metrics.collector import exposition_of
-            except ImportError:
-                told = not_installed("/metrics", "prometheus_client")
-                return _text(f"{told}\n", HTTPStatus.NOT_IMPLEMENTED)
-            self._exposition = exposition_of(self._source.samples)
-        return web.Response(body=await self._kept_of(METRICS, self._exposition), headers=_is(TEXT))
+        body = await self._kept_of(METRICS, partial(generate_latest, self._registry))
+        return web.Response(body=body, headers=_is(TEXT))
 
     async def _status(self) -> web.Response:
-        body = await self._kept_of(STATUS, lambda: encode(self._source))
+        body = await self._kept_of(STATUS, lambda: msgspec.json.encode(self._source.status()))
         return web.Response(body=body, headers=_is(JSON))
 
     async def _kept_of(self, path: str, make: Callable[[], bytes]) -> bytes:
@@ -124,52 +131,6 @@ class MetricsSite:
         if because:
             return _text(f"{because}\n", HTTPStatus.SERVICE_UNAVAILABLE)
         return _text("ready\n", HTTPStatus.OK)
-
-
-def encode(source: Source, placed: Sequence[Mapping[str, object]] = ()) -> bytes:
-    """Return the status of a source as JSON, as docs/metrics.md documents it.
-
-    `run` and `learners` have the metrics of a run and of its learners by short names, and `samples`
-    has all of them. A value that is no finite number is null. `islands` are those that engines have
-    `placed`.
-    """
-    run: dict[str, object] = {}
-    learners: dict[str, dict[str, object]] = {}
-    samples: list[dict[str, object]] = []
-    for sample in source.samples():
-        metric = BY_NAME[sample.name]
-        labels = dict(zip(metric.labels, sample.labels, strict=True))
-        value = finite(sample.value)
-        samples.append({"name": sample.name, "labels": dict(labels), "value": value})
-        group, _, name = sample.name.removeprefix("islands_").removesuffix("_total").partition("_")
-        if group in ("run", "learner"):
-            place = run if group == "run" else learners.setdefault(labels.pop("learner"), {})
-            told = labels if metric.tells_words else {"_".join((name, *labels.values())): value}
-            place.update(told)
-    status: dict[str, object] = {"unready": source.unready_because(), "run": run}
-    status |= {"learners": learners, "samples": samples}
-    return msgspec.json.encode(status | {"islands": placed} if placed else status)
-
-
-class _ToldSample(msgspec.Struct):
-    name: str
-    labels: dict[str, str]
-    value: float | None
-
-
-class _Told(msgspec.Struct):
-    unready: str
-    samples: list[_ToldSample]
-
-
-def decode(content: bytes) -> list[Sample]:
-    """Return the samples of a page of `/status` that this version knows."""
-    return [
-        Sample(each.name, float("nan") if each.value is None else each.value, labels)
-        for each in msgspec.json.decode(content, type=_Told).samples
-        if each.name in BY_NAME
-        for labels in [tuple(each.labels.get(label, "") for label in BY_NAME[each.name].labels)]
-    ]
 
 
 def _text(text: str, status: HTTPStatus) -> web.Response:

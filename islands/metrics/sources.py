@@ -8,23 +8,23 @@ waited for `PATIENCE_S`, and its samples are then those of before, or missing.
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
 import aiohttp
-import msgspec
+from prometheus_client.parser import text_string_to_metric_families
 
 from islands.layout.leaves import VALUE_BYTES
-from islands.metrics.catalogue import Sample
+from islands.metrics.catalogue import BY_NAME, Sample
 from islands.metrics.samples import (
     DiskFigures,
     disk_samples,
     run_samples,
     syncer_samples,
 )
-from islands.metrics.site import STATUS, decode
+from islands.metrics.site import METRICS, Source
 from islands.protocol.identities import BLOCKED, Phase
 from islands.run.hosting.process_runtime import token_of
 from islands.run.run_end import has_live_syncer
@@ -69,7 +69,7 @@ class Reading:
             await asyncio.wait_for(asyncio.shield(self._task), PATIENCE_S)
 
 
-class HubSource:
+class HubSource(Source):
     """A hub: its run, its learners, the disk of its folder, and its syncer wherever that is.
 
     Args:
@@ -89,7 +89,7 @@ class HubSource:
     def samples(self) -> Iterator[Sample]:
         hub, syncer = self._hub, self._hub.syncer
         yield from process_samples(ready=not self.unready_because())
-        yield from run_samples(run_status_of(hub), hub.wall_s)
+        yield from run_samples(run_status_of(hub))
         if self._disk is not None:
             yield from disk_samples(self._disk)
         if syncer is None:
@@ -107,6 +107,9 @@ class HubSource:
         if not has_live_syncer(core):
             return "there is no live syncer"
         return BLOCKED if core.blocked else ""
+
+    def status(self) -> Mapping[str, object]:
+        return {**super().status(), **run_status_of(self._hub).told()}
 
     async def _ask(self) -> None:
         core = self._hub.cluster.core
@@ -149,14 +152,21 @@ class SyncerElsewhere:
     async def ask(self, address: str | None) -> None:
         """Ask for the samples; whatever goes wrong, there are none then."""
         self.samples = []
-        with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError):
+        with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError, ValueError):
             if address is not None:
-                found = decode(await self._get(address))
-                self.samples = [each for each in found if each.name.startswith(OF_SYNCER)]
+                text = await self._get(address)
+                found = [
+                    one for each in text_string_to_metric_families(text) for one in each.samples
+                ]
+                self.samples = [
+                    Sample(one.name, one.value, tuple(one.labels.values()))
+                    for one in found
+                    if one.name.startswith(OF_SYNCER) and one.name in BY_NAME
+                ]
 
-    async def _get(self, address: str) -> bytes:
+    async def _get(self, address: str) -> str:
         scheme, _, rest = address.partition("://")
-        url = f"{'https' if scheme == 'wss' else 'http'}://{rest.partition('/')[0]}{STATUS}"
+        url = f"{'https' if scheme == 'wss' else 'http'}://{rest.partition('/')[0]}{METRICS}"
         if scheme == "wss" and self._tls is None:
             own = self._connecting
             self._tls = client_tls(own.tls_ca, own.tls_certificate, own.tls_key)
@@ -166,10 +176,10 @@ class SyncerElsewhere:
             session.get(url, ssl=self._tls or True, allow_redirects=False) as answer,
         ):
             answer.raise_for_status()
-            return await answer.content.read(ANSWER_BYTES_MOST)
+            return (await answer.content.read(ANSWER_BYTES_MOST)).decode()
 
 
-class SyncerSource:
+class SyncerSource(Source):
     """A syncer that is a process of its own.
 
     Args:
@@ -178,9 +188,6 @@ class SyncerSource:
 
     def __init__(self, syncer: SyncerActor) -> None:
         self._syncer = syncer
-
-    async def refresh(self) -> None:
-        """Do nothing: all of it is in memory."""
 
     def samples(self) -> Iterator[Sample]:
         yield from process_samples(ready=not self.unready_because())

@@ -14,18 +14,11 @@ import msgspec
 from islands.files.plain_files import read_plain
 from islands.page.tapes import Entry
 from islands.protocol.errors import UserError
-from islands.run.records.figures import (
-    ABOUT,
-    FIGURES_FILE,
-    LearnerFigures,
-    RunFigures,
-    in_order,
-    restored,
-)
+from islands.run.records.figures import ABOUT, FIGURES_FILE, RunFigures, restored
 from islands.run.records.run_curves import RunCurves, Series
 from islands.run.records.run_values import require_folder
 from islands.run.records.summary import SUMMARY_FILE
-from islands.run.run_status import LEARNERS_SHOWN, Health, LearnerLine, run_status_of
+from islands.run.run_status import LEARNERS_SHOWN, RunStatus, run_status_of
 from islands.settings.run_spec import RunPlan, RunSpec, read
 
 if TYPE_CHECKING:
@@ -34,7 +27,6 @@ if TYPE_CHECKING:
 STATES_MOST = 4096
 """Most states of learners without a tape here that are told, the newest of each."""
 PATHS_MOST = 4
-HEALTH = {Health.WELL: "well", Health.WAITING: "warn", Health.ILL: "ill"}
 
 CURVE_BYTES = 4 * 2**20
 """How much is read of the metrics of a run, so that its page opens at once."""
@@ -67,27 +59,7 @@ def run_told(folder: Path, spec: RunSpec, plan: RunPlan) -> Told:
 
 def live_figures(hub: "Coordinator", at_s: float) -> Told:
     """Return the figures of a run that goes on, at a wall time."""
-    status = run_status_of(hub)
-    figures = status.figures
-    lines, more = status.learners(LEARNERS_SHOWN)
-    return {
-        **_common(figures, at_s),
-        "final": False,
-        "phase": status.phase,
-        "elapsed_s": hub.wall_s,
-        "tokens": status.tokens,
-        "share": status.share,
-        "tokens_per_s": status.tokens_per_s,
-        "left_s": status.left_s,
-        "rate": status.rate,
-        "yield": status.yield_so_far,
-        "merged_at_all": status.yield_so_far,
-        "participation": figures.participation,
-        "participation_lately": figures.participation_lately(status.elapsed_s),
-        "goodput": figures.goodput(hub.wall_s),
-        "learners": [_row(line) for line in lines],
-        "more": more,
-    }
+    return {**_figures(at_s, final=False), **run_status_of(hub).told()}
 
 
 def states_told(
@@ -153,50 +125,8 @@ def encoded(told: Told) -> bytes:
     return msgspec.json.encode(told)
 
 
-def _common(figures: RunFigures, at_s: float) -> Told:
-    newest = figures.evaluations[-1] if figures.evaluations else {}
-    return {
-        "kind": "page.figures",
-        "t": round(at_s, 3),
-        "loss": figures.loss,
-        "evaluation": {name: value for name, value in newest.items() if name not in ABOUT},
-        "evaluated_tokens": newest.get("tokens"),
-        "merges": figures.merges,
-        "evictions": figures.evictions,
-        "bytes_up": figures.bytes_up,
-        "bytes_down": figures.bytes_down,
-        "warning": figures.warning,
-        "ending": figures.ending,
-    }
-
-
-def _row(line: LearnerLine) -> Told:
-    done = line.figures
-    return {
-        "name": line.name,
-        "state": line.state,
-        "health": HEALTH[line.health],
-        "silent_s": line.silent_s,
-        "tokens_per_s": line.tokens_per_s,
-        **_done(done),
-    }
-
-
-def _done(done: LearnerFigures) -> Told:
-    return {
-        "steps": done.steps,
-        "tokens": done.tokens,
-        "loss": done.loss,
-        "metrics": done.metrics,
-        "step_time_s": done.step_time_s,
-        "stepping_s": done.stepping_s,
-        "incarnations": done.incarnations,
-        "bytes_up": done.bytes_up,
-        "bytes_down": done.bytes_down,
-        "sends": done.sends,
-        "hardware": done.hardware,
-        "longest_stall_s": done.gaps.largest_s,
-    }
+def _figures(at_s: float, *, final: bool) -> Told:
+    return {"kind": "page.figures", "t": round(at_s, 3), "final": final}
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,45 +154,41 @@ def ended_run(folder: Path, at_s: float) -> EndedRun:
     spec, plan = held
     wall_s, counted, _ = restored(folder)
     summary = _summary(folder)
-    tokens = counted.tokens
+    status = RunStatus(
+        figures=counted,
+        settings=spec.settings,
+        members={},
+        fragments=len(plan.layout.fragments),
+        elapsed_s=0.0,
+        now_s=0.0,
+        folder=folder,
+        wall_s=wall_s,
+    )
+    newest = counted.losses.newest  # at the end no learner trains any more
     figures: Told = {
-        **_common(counted, at_s),
-        "final": True,
+        **_figures(at_s, final=True),
+        **status.told(),
         "phase": "ended" if summary else "stopped",
-        "elapsed_s": wall_s,
-        "tokens": tokens,
-        "share": _share(tokens, spec.settings.budget_tokens),
-        "tokens_per_s": tokens / counted.work.total_s(0.0) if counted.work.counted_s else 0.0,
+        "tokens_per_s": _speed(counted.tokens, counted.work.total_s(0.0)),
         "left_s": None,
-        "rate": spec.settings.learning_rate_at(counted.clock),
-        "loss": _last(counted),
-        "yield": counted.yield_of(len(plan.layout.fragments), tokens),
-        "merged_at_all": counted.yield_of(len(plan.layout.fragments), tokens),
-        "goodput": counted.goodput(wall_s),
+        "loss": None if newest is None else newest[1],
+        "participation_lately": None,
         "learners": [
-            {"name": name, "state": done.status, "health": "plain", "silent_s": None}
-            | _done(done)
-            | {"tokens_per_s": done.tokens / done.stepping_s if done.stepping_s else 0.0}
-            for name, done in _first(counted.learners)
+            line.told()
+            | {
+                "health": "plain",
+                "tokens_per_s": _speed(line.figures.tokens, line.figures.stepping_s),
+            }
+            for line in status.learners(LEARNERS_SHOWN)[0]
         ],
-        "more": max(0, len(counted.learners) - LEARNERS_SHOWN),
     }
     figures |= {name: summary[name] for name in KEPT if name in summary}
     return EndedRun(run_told(folder, spec, plan), figures, counted, wall_s)
 
 
 KEPT = (
-    *(
-        "tokens",
-        "yield",
-        "merged_at_all",
-        "merges",
-        "evictions",
-        "goodput",
-        "bytes_up",
-        "bytes_down",
-    ),
-    *("reason", "participation", "staleness_mean", "rejoins", "advice", "ledger"),
+    *("tokens", "yield", "merged_at_all", "merges", "evictions", "goodput", "bytes_up"),
+    *("bytes_down", "reason", "participation", "staleness_mean", "rejoins", "advice", "ledger"),
     *("data_wait", "longest_stall_s", "unbooked_tokens"),
 )
 """Figures of the summary that stand in place of those that were counted on the way."""
@@ -276,16 +202,5 @@ def _summary(folder: Path) -> Mapping[str, object]:
         return {}
 
 
-def _first(learners: Mapping[str, LearnerFigures]) -> list[tuple[str, LearnerFigures]]:
-    ordered = sorted(learners.items(), key=lambda item: in_order(item[0]))
-    return ordered[:LEARNERS_SHOWN]
-
-
-def _share(tokens: int, budget: int | None) -> float | None:
-    return None if budget is None else min(1.0, tokens / budget)
-
-
-def _last(figures: RunFigures) -> float | None:
-    """Return the last mean loss: at the end no learner trains any more."""
-    newest = figures.losses.newest
-    return None if newest is None else newest[1]
+def _speed(tokens: int, seconds: float) -> float:
+    return tokens / seconds if seconds else 0.0

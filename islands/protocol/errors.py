@@ -55,7 +55,6 @@ EXTRAS = {
     "sklearn": "tasks",
     "datasets": "hugging-face",
     "grain": "grain",
-    "prometheus_client": "metrics",
     "wandb": "wandb",
     "mlflow": "mlflow",
     "trackio": "trackio",

@@ -1,4 +1,4 @@
-"""The state of a hub's run at one moment, as a screen and a page show it."""
+"""The state of a run at one moment, as screen, page, metrics and `control status` show it."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from islands.protocol.identities import TRAINING, Phase
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.eviction import MemberRecord
-from islands.run.records.figures import LearnerFigures, RunFigures, in_order
+from islands.run.records.figures import ABOUT, LearnerFigures, RunFigures, in_order
 
 if TYPE_CHECKING:
     from islands.run.coordinator import Coordinator
 
 LEARNERS_SHOWN = 128
 """Most learners that a page or metrics show one by one; those in poor health are preferred."""
-
 
 NOT_ASKED = "not asked"
 """The state of a learner that steps, and that rounds leave out."""
@@ -29,6 +28,9 @@ class Health(IntEnum):
     ILL = 0
     WAITING = 1
     WELL = 2
+
+
+HEALTH = {Health.WELL: "well", Health.WAITING: "warn", Health.ILL: "ill"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class RunStatus:
         elapsed_s: seconds since this hub began.
         now_s: the time on the clock of `members`.
         folder: the run's folder.
+        wall_s: wall time of the run, over all starts of its hub.
         starts_in_s: seconds until a learner's process is started, by its name.
         running: learners whose process runs on this machine, started by the hub.
     """
@@ -54,6 +57,7 @@ class RunStatus:
     elapsed_s: float
     now_s: float
     folder: Path
+    wall_s: float = 0.0
     starts_in_s: Mapping[str, float] = field(default_factory=dict)
     running: Collection[str] = ()
 
@@ -72,14 +76,6 @@ class RunStatus:
             return "paused"
         phases = [member.phase for member in self.members.values()]
         return "training" if any(phase in TRAINING for phase in phases) else "starting"
-
-    @property
-    def compiling_s(self) -> float | None:
-        """Seconds for which learners compile while none trains yet; None if that is not so."""
-        compiling = [each for each in self.members.values() if each.phase is Phase.COMPILING]
-        if not compiling or self.phase != "starting":
-            return None
-        return self.now_s - min(member.phase_since_s for member in compiling)
 
     @property
     def share(self) -> float | None:
@@ -119,13 +115,31 @@ class RunStatus:
         return self.figures.yield_of(self.fragments, self.tokens)
 
     @property
-    def participation(self) -> str:
-        """The share of learners in merges, lately and in the whole run; "" before one."""
+    def evaluation(self) -> Mapping[str, float]:
+        """The task's figures of the newest evaluation."""
+        newest = self.figures.evaluations[-1] if self.figures.evaluations else {}
+        return {name: value for name, value in newest.items() if name not in ABOUT}
+
+    def told(self) -> dict[str, object]:
+        """Return all of it as page, `/status` and `control status --json` tell it."""
         figures = self.figures
-        lately, whole = figures.participation_lately(self.elapsed_s), figures.participation
-        if lately is None or whole is None:
-            return ""
-        return f"took part {lately:.0%} in the last minute, {whole:.0%} in all"
+        lines, more = self.learners(LEARNERS_SHOWN)
+        return {
+            **_named(
+                self, "phase", "tokens", "share", "tokens_per_s", "left_s", "rate", "evaluation"
+            ),
+            **_named(figures, "loss", "merges", "participation", "evictions", "warning", "ending"),
+            **_named(figures, "bytes_up", "bytes_down"),
+            "run": self.settings.run,
+            "elapsed_s": self.wall_s,
+            "evaluated_tokens": figures.evaluations[-1]["tokens"] if figures.evaluations else None,
+            "yield": self.yield_so_far,
+            "merged_at_all": self.yield_so_far,
+            "participation_lately": figures.participation_lately(self.elapsed_s),
+            "goodput": figures.goodput(self.wall_s),
+            "learners": [line.told() for line in lines],
+            "more": more,
+        }
 
     def lines(self) -> list["LearnerLine"]:
         return [self._line(name, one) for name, one in self.figures.learners.items()]
@@ -175,12 +189,19 @@ class LearnerLine:
         steps = self.state in (*TRAINING, NOT_ASKED)
         return self.figures.tokens_per_s if steps else 0.0
 
-    @property
-    def shown(self) -> str:
-        """What people are shown of it: its state, with the reason if it is not asked."""
-        if self.state == NOT_ASKED:
-            return f"{NOT_ASKED}: {self.figures.left_out}"
-        return self.away or self.state
+    def told(self) -> dict[str, object]:
+        done = self.figures
+        return {
+            **_named(self, "name", "state", "silent_s", "tokens_per_s"),
+            **_named(done, "steps", "tokens", "loss", "metrics", "sends", "incarnations"),
+            **_named(done, "step_time_s", "stepping_s", "bytes_up", "bytes_down", "hardware"),
+            "health": HEALTH[self.health],
+            "longest_stall_s": done.gaps.largest_s,
+        }
+
+
+def _named(of: object, *names: str) -> dict[str, object]:
+    return {name: getattr(of, name) for name in names}
 
 
 def first_lines(every: Sequence[LearnerLine], most: int) -> list[LearnerLine]:
@@ -211,6 +232,7 @@ def run_status_of(hub: "Coordinator") -> RunStatus:
         elapsed_s=hub.elapsed_s,
         now_s=hub.now_s,
         folder=hub.settings.folder,
+        wall_s=hub.wall_s,
         starts_in_s=hub.cluster.starts_in_s(),
         running=hub.cluster.learners(),
     )

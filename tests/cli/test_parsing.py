@@ -159,7 +159,7 @@ def test_a_switch_does_not_swallow_what_stands_behind_it() -> None:
 
 def test_dashes_and_underscores_are_the_same() -> None:
     arguments = ["--token-file", "a-b", "--dry-run", "--step-time-s", "0.5"]
-    options, common = parse(LearnerOptions, arguments, program="islands.learner", description="")
+    options, common = parse(SyncerOptions, arguments, program="islands.syncer", description="")
     assert options.connecting.token_file == Path("a-b")
     assert common == Common(dry_run=True, step_time_s=0.5, given=frozenset({"token_file"}))
 

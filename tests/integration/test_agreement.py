@@ -25,7 +25,7 @@ from islands.cli.parsing import parse
 from islands.cli.run import make_hub
 from islands.lab.faults.paths import HOST, free_port
 from islands.metrics.offering import offered
-from islands.metrics.site import METRICS, STATUS, encode
+from islands.metrics.site import METRICS, STATUS
 from islands.metrics.sources import HubSource
 from islands.page.report import run_lines
 from islands.page.server import PROTOCOL, show_page
@@ -88,7 +88,7 @@ def total(run: Mapping[str, int], learners: Mapping[str, int]) -> Total:
 def of_status(document: bytes | str) -> Total:
     """`/status`, and `islands control status --json`."""
     told = json.loads(document)
-    return total(told["run"], {name: row["tokens"] for name, row in told["learners"].items()})
+    return total(told, {row["name"]: row["tokens"] for row in told["learners"]})
 
 
 def of_metrics(text: str) -> Total:
@@ -131,12 +131,12 @@ def of_screen(out: str) -> int:
     return int(re.findall(r" s +([0-9,]+) tokens", out)[-1].replace(",", ""))
 
 
-def of_ledger(document: bytes) -> list[int]:
-    """Tokens that the syncer has booked, and those of all fates, over fragments."""
-    samples = json.loads(document)["samples"]
-    booked = [s["value"] for s in samples if s["name"] == "islands_ledger_processed_tokens_total"]
-    fates = [s["value"] for s in samples if s["name"] == "islands_ledger_tokens"]
-    return [*booked, sum(fates)]
+def of_ledger(text: str) -> list[int]:
+    """Tokens that the syncer has booked, and those of all fates, over fragments, by `/metrics`."""
+    samples = [each for one in text_string_to_metric_families(text) for each in one.samples]
+    booked = [s.value for s in samples if s.name == "islands_ledger_processed_tokens_total"]
+    fates = [s.value for s in samples if s.name == "islands_ledger_tokens"]
+    return [*map(int, booked), int(sum(fates))]
 
 
 # --- moments --------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def of_end(hub: Coordinator) -> dict[str, Total]:
     return {
         "summary": total(written, {n: row["tokens"] for n, row in written["learners"].items()}),
         "figures": total(kept, {n: each.tokens for n, each in counted.learners.items()}),
-        "status": of_status(encode(HubSource(hub))),
+        "status": of_status(json.dumps(HubSource(hub).status())),
         "page": of_page([encoded(live_figures(hub, 0.0))]),
         "report": of_page(run_lines(folder)),
     }
@@ -210,17 +210,16 @@ def agreed(outputs: Mapping[str, Total]) -> Total:
     return first
 
 
-async def rest(folder: Path) -> bytes:
-    """The status of a run, once nobody steps and all is booked."""
+async def rest(folder: Path) -> str:
+    """The metrics of a run, once nobody steps and all is booked."""
     before = ""
     async with asyncio.timeout(LIMIT_S):
         while True:  # until nothing moves
-            told = await get(folder, STATUS)
-            status = json.loads(told)
-            states = {row["state"] for row in status["learners"].values()}
-            moved = json.dumps([of_status(told), of_ledger(told.encode())])
+            told, metrics = await get(folder, STATUS), await get(folder, METRICS)
+            states = {row["state"] for row in json.loads(told)["learners"]}
+            moved = json.dumps([of_status(told), of_ledger(metrics)])
             if states == {"paused"} and moved == before:
-                return told.encode()
+                return metrics
             before = moved
             await asyncio.sleep(1.0)
 
@@ -272,10 +271,10 @@ async def test_all_outputs_agree_to_the_token(tmp_path: Path) -> None:
                         break
                     await asyncio.sleep(SCRAPE_S)
         await control(room, "pause")
-        status = await rest(folder)
+        metrics = await rest(folder)
         tokens = agreed(await of_pause(room, folder, prometheus))["tokens"]
         await room.wait(lambda: of_screen(first.out) == tokens)
-        booked, fated = of_ledger(status)
+        booked, fated = of_ledger(metrics)
         assert fated == FRAGMENTS * booked
         timing = Timing(patience=PATIENCE)
         unheard = TOKENS_PER_S * timing.scaled(timing.heartbeat_s)

@@ -164,9 +164,9 @@ async def test_a_program_is_told_the_status_as_the_hub_tells_it(
     async with hub(tmp_path) as there:
         with pytest.raises(RefusedError, match="tells no status as JSON"):
             await answered(options)
-        there.status = b'{"run":{"tokens":7}}'
+        there.status = b'{"tokens":7}'
         assert await answered(options) == 0
-    assert capsys.readouterr().out == '{"run":{"tokens":7}}\n'
+    assert capsys.readouterr().out == '{"tokens":7}\n'
     with pytest.raises(SettingsError, match="json is set; status alone prints JSON, stop a"):
         ControlOptions(Verb.STOP, folder=tmp_path, json=True)
 

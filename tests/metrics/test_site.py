@@ -1,14 +1,14 @@
 """A hub's page of metrics: who may read it, and that it says what the hub counts."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from islands.metrics.catalogue import Sample
-from islands.metrics.site import MetricsSite, decode
+from islands.metrics.site import MetricsSite, Source
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Secret
 
@@ -17,14 +17,11 @@ pytestmark = pytest.mark.integration
 SECRET = Secret("correct-horse-battery")
 
 
-class Source:
-    """Tells one figure, and whether it is ready."""
+class Figures(Source):
+    """Tells some figures, and whether it is ready."""
 
     def __init__(self) -> None:
         self.because = "not yet"
-
-    async def refresh(self) -> None:
-        return
 
     def samples(self) -> Iterator[Sample]:
         yield Sample("islands_run_tokens_total", 2**53)
@@ -36,9 +33,12 @@ class Source:
     def unready_because(self) -> str:
         return self.because
 
+    def status(self) -> Mapping[str, object]:
+        return {**super().status(), "tokens": 2**53, "loss": float("nan")}
+
 
 async def test_a_page_is_read_on_loopback_or_with_the_token() -> None:
-    network, source = WebsocketNetwork([], secret=SECRET), Source()
+    network, source = WebsocketNetwork([], secret=SECRET), Figures()
     await network.open("127.0.0.1", 0)
     network.serve(MetricsSite(source, SECRET))
     base = f"http://127.0.0.1:{network.port}"
@@ -62,14 +62,12 @@ async def test_a_page_is_read_on_loopback_or_with_the_token() -> None:
             assert status == 200
             assert told["islands_run_tokens"].samples[0].value == 2**53
             assert told["islands_learner_loss"].samples[0].labels == {"learner": "ana"}
-            document = (await get("/status"))[1]
-            short = json.loads(document)
-            assert (short["unready"], short["run"]) == ("", {"phase": "training", "tokens": 2**53})
-            assert short["learners"] == {"ana": {"loss": None, "state": "stepping"}}
-            found = decode(document)
-            assert found[:2] == [
-                Sample("islands_run_tokens_total", 2**53),
-                Sample("islands_ready", 1.0),
-            ]
+            assert told["islands_learner_state"].samples[0].labels == {
+                "learner": "ana",
+                "state": "stepping",
+            }
+            assert told["process_cpu_seconds"].samples[0].value > 0
+            short = json.loads((await get("/status"))[1])
+            assert short == {"unready": "", "tokens": 2**53, "loss": None}
     finally:
         await network.close()

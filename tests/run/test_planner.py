@@ -15,6 +15,7 @@ from islands.cli.parsing import Common
 from islands.layout.fragments import plan
 from islands.layout.leaves import Layout, Leaf
 from islands.model.memory import TrainerMemory
+from islands.protocol.errors import UserError
 from islands.protocol.settings.choices import (
     Neighbours,
     Precision,
@@ -325,21 +326,18 @@ def test_extending_needs_a_run(tmp_path: Path) -> None:
     assert "holds no run that could go on" in examine(options, Common()).refused[0]
 
 
-@pytest.mark.integration
-def test_whoever_joins_is_told_that_nobody_is_there(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        place = f"127.0.0.1:{taken.getsockname()[1]}"
-    learner = examine(LearnerOptions((place,), folder=tmp_path), Common())
-    syncer = examine(SyncerOptions(listening=ANY, supervisor=(place,), folder=tmp_path), Common())
-    for found in (learner, syncer):
-        assert len(found.refused) == 1
-        assert "no supervisor answered" in found.refused[0]
-
-
-def test_other_commands_have_no_dry_run() -> None:
-    """An observer computes and keeps nothing that would have to be planned."""
-    with pytest.raises(Exception, match="no dry run"):
-        examine(ObserverOptions(), Common())
+@pytest.mark.parametrize(
+    "options",
+    [
+        ObserverOptions(),
+        LearnerOptions(("127.0.0.1:1",)),
+        SyncerOptions(listening=ANY, supervisor=("127.0.0.1:1",)),
+    ],
+)
+def test_who_joins_has_no_dry_run(options: object) -> None:
+    """It is planned, and refused, by the hub that it dials."""
+    with pytest.raises(UserError, match="no dry run"):
+        examine(options, Common())
 
 
 def test_a_hub_without_a_task_waits_for_one_and_a_run_does_not(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Watchdog heartbeats for systemd, and what people are told of the event loop's stalls.
 
     watchdog = Watchdog(stalled=lambda lateness_s: tape.write(...))
-    watchdog.begin("reading 4 GB")   # heartbeats begin; systemd waits for as long as they go on
+    watchdog.begin("reading 4 GB")   # heartbeats begin; `TimeoutStartSec` is infinity
     watchdog.ready("3 learners")
     ...
     watchdog.stopping()
@@ -29,9 +29,6 @@ STALL_S = 0.5
 STALLS_TOLD_S = 60.0
 """Least time between two messages that tell a person of stalls of the event loop."""
 TICK_S = 0.25
-EXTENSION_S = 60.0
-"""A process that is not ready yet asks for this much more time, well before the last has passed."""
-_EXTENSIONS = 4
 _BEATS_PER_LIMIT = 3  # systemd's manual asks for two; the third allows for a stall in between
 
 
@@ -93,21 +90,17 @@ class Watchdog:
         self._timer: asyncio.TimerHandle | None = None
         self._due_s: float | None = None
         self._beat_due_s = 0.0
-        self._extension_due_s: float | None = None
 
     def begin(self, status: str = "") -> None:
-        """Begin the heartbeat, and keep extending systemd's start timeout until `ready`."""
+        """Begin the heartbeat of a process that is not ready yet."""
         self._notifier.send(STATUS=status)
-        self._beat_due_s = self._extension_due_s = asyncio.get_running_loop().time()
-        self._tick()
+        self._start()
 
     def ready(self, status: str = "") -> None:
         """Report that this process is ready; begin the heartbeat if it has not begun."""
         self._notifier.send(READY="1", STATUS=status)
-        self._extension_due_s = None
         if self._timer is None:
-            self._beat_due_s = asyncio.get_running_loop().time()
-            self._tick()
+            self._start()
 
     def status(self, sentence: str) -> None:
         """Tell systemd in one line what this process does; `systemctl status` shows it."""
@@ -123,6 +116,10 @@ class Watchdog:
             self._timer = None
         self._notifier.close()
 
+    def _start(self) -> None:
+        self._beat_due_s = asyncio.get_running_loop().time()
+        self._tick()
+
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         now_s = loop.time()
@@ -131,9 +128,6 @@ class Watchdog:
         if beat_s is not None and now_s >= self._beat_due_s:
             self._notifier.send(WATCHDOG="1")
             self._beat_due_s = now_s + beat_s
-        if self._extension_due_s is not None and now_s >= self._extension_due_s:
-            self._notifier.send(EXTEND_TIMEOUT_USEC=str(int(EXTENSION_S * 1e6)))
-            self._extension_due_s = now_s + EXTENSION_S / _EXTENSIONS
         wait_s = TICK_S if beat_s is None else min(TICK_S, beat_s)
         self._due_s = now_s + wait_s  # kept here: uvloop's handle of a timer overdue has no time
         self._timer = loop.call_at(self._due_s, self._tick)

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from islands.run.hosting.process_runtime import STALLS, run_service, tell_stalls_unless
-from islands.run.hosting.watchdog import EXTENSION_S, STALLS_TOLD_S, Notifier, Stalls, Watchdog
+from islands.run.hosting.watchdog import STALLS_TOLD_S, Notifier, Stalls, Watchdog
 from messaging.simulation.virtual_time import run_virtual
 from tests.virtual import virtual
 
@@ -85,19 +85,15 @@ async def test_the_beat_comes_three_times_per_limit(manager: Manager) -> None:
 
 
 @virtual
-async def test_a_start_takes_the_time_it_takes(manager: Manager) -> None:
-    manager.environment["WATCHDOG_USEC"] = "600000000"
-    more = f"EXTEND_TIMEOUT_USEC={int(EXTENSION_S * 1e6)}"
+async def test_the_beat_goes_on_while_a_process_starts(manager: Manager) -> None:
+    manager.environment["WATCHDOG_USEC"] = "60000000"
     watchdog = Watchdog(nothing, notifier=Notifier(manager.environment))
     watchdog.begin("reading 4 GB")
-    assert manager.heard() == ["STATUS=reading 4 GB", "WATCHDOG=1", more]
-    for _ in range(10):
-        await asyncio.sleep(EXTENSION_S / 2)
-        assert more in manager.heard()
+    assert manager.heard() == ["STATUS=reading 4 GB", "WATCHDOG=1"]
+    await asyncio.sleep(100.0)
+    assert manager.heard() == ["WATCHDOG=1"] * 5
     watchdog.ready()
     assert manager.heard() == ["READY=1\nSTATUS="]
-    await asyncio.sleep(3 * EXTENSION_S)
-    assert more not in manager.heard()
     watchdog.close()
 
 

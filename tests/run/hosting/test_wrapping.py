@@ -23,20 +23,13 @@ def test_only_a_terminal_has_its_lines_wrapped(monkeypatch: pytest.MonkeyPatch) 
     assert max(map(len, lines)) <= 20
 
 
-@pytest.mark.parametrize(
-    ("command", "lines"),
-    [
-        ("    islands plot runs", ["    islands plot runs"]),
-        ("    run --name a --folder b", ["    run --name a \\", "        --folder b"]),
-        (
-            "    run --flag --folder /long/path",
-            ["    run --flag \\", "        --folder /long/path"],
-        ),
-        ("    run /a/path/that/is/too/long", ["    run \\", "        /a/path/that/is/too/long"]),
-    ],
-)
-def test_a_command_goes_on_after_a_backslash(
-    command: str, lines: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "22")
-    assert fitted(command, Terminal()).split("\n") == lines
+def test_a_command_is_copied_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    command = "    run --name a --folder /a/path/that/is/long"
+    assert fitted(f"in another terminal:\n{command}", Terminal()).split("\n")[1:] == [command]
+
+
+def test_a_word_is_never_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    address = "http://127.0.0.1:7070/page/#0123456789"
+    assert fitted(f"watch it: {address}", Terminal()).split("\n") == ["watch it:", address]
