@@ -8,9 +8,7 @@ that runs it again. `make test` takes the first four; the others are marked `lon
 import os
 import re
 import shlex
-import sys
 from collections.abc import Generator, Iterator
-from functools import cache
 from typing import Any
 
 from tests.environment import ROOT  # isort: skip  (sets the environment of what is imported below)
@@ -61,21 +59,6 @@ def quickly_compiled() -> Iterator[None]:
     switch(on=True)
     yield
     switch(on=False)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
-    """Let the test compile together with other workers and children, if it may use JAX."""
-    if "jax" in sys.modules:
-        compile_together()
-
-
-@cache
-def compile_together() -> None:
-    """One process compiles a function, and the others read it."""
-    from islands.model.jax_settings import share_compilations
-
-    share_compilations()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -14,9 +14,6 @@ from islands.protocol.learner.actions import AdoptValue, EngineAction
 STEPPING = "taking a step"
 """What the thread that steps does, unless something else is said."""
 
-READING = "waiting for its reader's next batch"
-ARRIVING = "waiting for data that has not arrived yet"
-
 TO_STEP, TO_WAIT, TO_LEAVE = "to take a step", "to take no step", "to leave"
 """What the thread comes to a boundary for."""
 

@@ -15,15 +15,7 @@ from math import isfinite
 from typing import Protocol
 
 from islands.learner.boundary import EngineEvent
-from islands.learner.commands import (
-    ARRIVING,
-    READING,
-    STEPPING,
-    BookCopy,
-    Commands,
-    LocalCommands,
-    enqueue,
-)
+from islands.learner.commands import STEPPING, BookCopy, Commands, LocalCommands, enqueue
 from islands.learner.copying import CopyThread
 from islands.learner.engine import Engine, Running
 from islands.learner.moments import CheckpointFile, CheckpointWriter
@@ -33,7 +25,7 @@ from islands.protocol.errors import IslandsError, TaskError
 from islands.protocol.learner import events
 from islands.protocol.learner.actions import EngineAction
 from islands.protocol.settings.run import RunSettings
-from islands.tasks.data.batch_source import BatchSource, DirectSource, Prefetcher, read_ahead
+from islands.tasks.data.batch_source import ReadAhead
 from islands.tasks.source_location import task_error
 from messaging.clock import Clock, MonotonicClock
 
@@ -164,7 +156,7 @@ class ComputeThread:
             room=self._commands.wake,
             books=not self._commands.agreed,
         )
-        self._reader: BatchSource | None = None
+        self._reader: ReadAhead | None = None
         self._name = name
         self._kept = kept
         self._keeper: CheckpointWriter | None = None
@@ -251,17 +243,15 @@ class ComputeThread:
         if keeper is not None:
             keeper.at_the_end(engine.trainer, engine.boundary.versions, engine.boundary.steps)
 
-    def _make_reader(self, trainer: Trainer) -> BatchSource:
-        """Make what reads batches ahead; hosts that agree read them in one order."""
+    def _make_reader(self, trainer: Trainer) -> ReadAhead:
+        """Make what reads batches ahead; hosts that agree wait for each of them."""
         commands = self._commands
-        if not commands.agreed:
-            return Prefetcher(trainer.batches, commands.wake, f"read-{self._name}")
 
-        def doing(what: str) -> Callable[[], None]:
-            return lambda: setattr(commands, "doing", what)
+        def waits(what: str) -> None:
+            commands.doing = what or STEPPING
 
-        batches = read_ahead(trainer.batches, doing(READING), doing(ARRIVING), doing(STEPPING))
-        return DirectSource(batches)
+        told = waits if commands.agreed else None
+        return ReadAhead(trainer.batches, f"read-{self._name}", commands.wake, told)
 
     def _make_keeper(self) -> CheckpointWriter | None:
         if self._kept is None:

@@ -11,7 +11,7 @@ from islands.learner.boundary import Boundary, Copier, EngineEvent
 from islands.model.interfaces import PendingStep, Trainer, first_pass
 from islands.protocol.identities import Lease
 from islands.protocol.settings.run import RunSettings
-from islands.tasks.data.batch_source import BatchSource, DirectSource, key_of
+from islands.tasks.data.batch_source import BatchSource, key_of
 from islands.tasks.data.shards import ShardKey
 
 
@@ -57,7 +57,7 @@ class Engine:
         self.late = False
         self._settings = settings
         self._leases: tuple[Lease, ...] = ()
-        self._source = source or DirectSource(trainer.batches)
+        self._source = source or BatchSource(trainer.batches)
         self._reading: ShardKey | None = None
         self._next_batch: object | None = None
         self._next_position = 0

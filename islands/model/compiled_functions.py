@@ -13,6 +13,7 @@ from jax.sharding import Sharding
 from jax.stages import Compiled
 from jaxtyping import PyTree
 
+from islands.model.jax_settings import compiling
 from islands.model.placement import Placement
 
 
@@ -67,7 +68,7 @@ class CompiledFunctions:
             if key not in self._compiled:
                 placed = {} if results is None else {"out_shardings": results}
                 jitted = jax.jit(function, donate_argnums=donate, **placed)
-                with _context(place, parts_to):
+                with _context(place, parts_to), compiling(name):
                     self._compiled[key] = jitted.lower(*arguments).compile()
             return self._compiled[key]
 

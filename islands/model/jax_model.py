@@ -42,7 +42,6 @@ from islands.model.device_transfer import (
     touched,
 )
 from islands.model.interfaces import Snapshot
-from islands.model.jax_settings import share_compilations
 from islands.model.leaf_checks import (
     check_alive,
     check_array,
@@ -173,7 +172,6 @@ class JaxModel:
                 that keeps another reference to them, such as an average of its own, says no.
             functions: Compiled functions to be shared; None: the model has its own.
         """
-        share_compilations()
         _check_number(layout, leaves)
         by_path = dict(zip((leaf.path for leaf in layout.leaves), leaves, strict=True))
         place = placement_of(by_path)

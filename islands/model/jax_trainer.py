@@ -27,6 +27,7 @@ from islands.model.device_transfer import Leaves, PieceShape, cut_of, read_rows,
 from islands.model.evaluation import evaluated
 from islands.model.interfaces import MomentsCopy, PendingStep, Snapshot, Trainer, first_pass
 from islands.model.jax_model import JaxModel
+from islands.model.jax_settings import compiling
 from islands.model.moment_pieces import MomentSnapshot, is_key
 from islands.model.moment_plan import Part, joined
 from islands.model.placement import LearnerPlacement, placed
@@ -361,7 +362,7 @@ class JaxTrainer:
 
     def _start(self) -> tuple[Leaves, Leaves, Leaves]:
         """Compute the initial local, frozen and carried leaves, each on its own devices."""
-        with jax.default_device(self._place.birthplace):
+        with jax.default_device(self._place.birthplace), compiling("init"):
             start = self._program.init(jax.random.key(self._seed))
         local, frozen, carried = self._place.put_tree(start)
         return local, frozen, carried

@@ -1,7 +1,8 @@
 """The common part of tasks of decoders: loss, inner optimizer, and order of windows."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
@@ -13,38 +14,59 @@ from islands.settings.groups import at_least
 from islands.tasks.data.shards import ShardKey
 from islands.tasks.data.windows import TokenBatch, Tokens, TokenWindows
 from islands.tasks.inner_optimizer import Inner, check_inner, inner_optimizer
-from islands.tasks.models.decoder_config import DecoderConfig
-from islands.tasks.models.language import initial, nats
+from islands.tasks.models.decoder_config import DecoderConfig, decoder_of
+from islands.tasks.models.language import initial, nats, sample
 from islands.tasks.task import Task, TaskState
 
 
+@dataclass(frozen=True)
 class DecoderTask(Task[TokenBatch]):
-    """Next-token prediction by a decoder; a task of this kind has its data, and says its shape.
+    """Next-token prediction by a decoder; a task of this kind says what data it has.
 
     Attributes:
+        decoder: Shape of the model, the name of one such as `150M`, or changes of a named one
+            (`islands.tasks.models.decoder_config`). Its vocabulary is that of the data.
         length: Tokens predicted per window.
         rows: Windows per batch; each host may choose its own.
         shard_count: Virtual shards of one pass.
         seed: Seed of the order of the data.
-        unlike: Whether a shard is one stretch of the data, rather than a sample of all of it, so
-            that learners have unlike data.
         validation_windows: Largest number of windows that an evaluation reads.
         inner: The inner optimizer: `adamw`, or `muon` for the matrices inside the layers and AdamW
             for the rest, both at the run's learning rate (`inner_optimizer`).
+        unlike: Whether a shard is one stretch of the data, in its own order, rather than a sample
+            of all of it, so that learners have unlike data.
     """
 
-    length: int
-    rows: int
-    shard_count: int
-    seed: int
-    unlike: bool
-    validation_windows: int
-    inner: Inner
+    decoder: DecoderConfig | str | Mapping[str, object] = field(default_factory=DecoderConfig)
+    length: int = 128
+    rows: int = 4
+    shard_count: int = 64
+    seed: int = 0
+    validation_windows: int = 256
+    inner: Inner = "adamw"
+    unlike: bool = False
+
+    def __post_init__(self) -> None:
+        """Look the decoder up, and refuse settings that cannot work.
+
+        Raises:
+            SettingsError: Name, value and what is allowed.
+        """
+        object.__setattr__(self, "decoder", decoder_of(self.decoder))
+        check_inner(self.inner)
+        for name in ("length", "rows", "shard_count", "validation_windows"):
+            at_least(name, getattr(self, name), 1)
 
     @property
     @abstractmethod
+    def tokens_known(self) -> int:
+        """Number of different tokens of the data."""
+
+    @property
     def model(self) -> DecoderConfig:
         """Shape of the model; its vocabulary is that of the data."""
+        assert isinstance(self.decoder, DecoderConfig), "it was looked up"
+        return replace(self.decoder, vocabulary=self.tokens_known)
 
     @abstractmethod
     def windows(self) -> TokenWindows:
@@ -61,25 +83,21 @@ class DecoderTask(Task[TokenBatch]):
             unlike=self.unlike,
         )
 
-    def check(self) -> None:
-        """Refuse settings that cannot work.
-
-        Raises:
-            SettingsError: Name, value and what is allowed.
-        """
-        check_inner(self.inner)
-        for name in ("length", "rows", "shard_count", "validation_windows"):
-            at_least(name, getattr(self, name), 1)
+    def held_out_windows(self, data: Tokens, length: int) -> tuple[TokenBatch, ...]:
+        """Cut tokens that are held out into the windows that an evaluation reads."""
+        windows = TokenWindows(data, length=length, rows=32, seed=self.seed)
+        return tuple(windows.spread(self.validation_windows))
 
     @property
     def shards(self) -> int:
         return self.shard_count
 
-    @property
-    def order(self) -> str:
-        """The order of the data, in words, as hosts compare it."""
+    def labels(self) -> Mapping[str, str]:
+        """Return the facts that all hosts must share besides the shapes and the data itself."""
         shards = "unlike shards" if self.unlike else "shards"
-        return f"windows of {self.length}, {self.shard_count} {shards}, seed {self.seed}"
+        order = f"windows of {self.length}, {self.shard_count} {shards}, seed {self.seed}"
+        inner = {} if self.inner == "adamw" else {"inner": self.inner}
+        return {"data": order, "decoder": self.model.label, **inner}
 
     def init(self, key: PRNGKeyArray) -> TaskState:
         """Return the decoder's initial parameters."""
@@ -106,6 +124,21 @@ class DecoderTask(Task[TokenBatch]):
     def stack(self, path: str) -> int:
         """Return how many layers are stacked in a parameter."""
         return self.model.stack(path)
+
+    def sample(
+        self,
+        params: PyTree,
+        prompt: bytes,
+        count: int,
+        *,
+        temperature: float = 0.8,
+        seed: int = 0,
+    ) -> Iterator[bytes]:
+        """Yield the `count` bytes that the model adds to the prompt, in pieces."""
+        context = self.length
+        return sample(
+            self.model, params, prompt, count, context=context, temperature=temperature, seed=seed
+        )
 
     def _hidden(self, path: str) -> bool:
         return self.role(path) is Role.MATRIX

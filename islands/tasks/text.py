@@ -2,10 +2,11 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import PyTree
@@ -14,8 +15,8 @@ from islands.protocol.errors import DataError, SettingsError
 from islands.tasks.data.prepared import (
     DTYPES,
     TOKENIZER,
+    Part,
     Prepared,
-    TokenArray,
     is_prepared,
     manifest_lines,
     open_prepared,
@@ -27,8 +28,6 @@ from islands.tasks.data.tokenizer import BYTES, ByteTokenizer, Tokenizer, load
 from islands.tasks.data.windows import TokenBatch, Tokens, TokenWindows
 from islands.tasks.decoder_task import DecoderTask
 from islands.tasks.factory import data_folders
-from islands.tasks.inner_optimizer import Inner
-from islands.tasks.models.decoder_config import DecoderConfig, decoder_of
 from islands.tasks.models.language import bits_per_token, sample_tokens
 
 TOKEN_FILES = (".npy", ".bin")
@@ -49,56 +48,31 @@ class TextFiles(DecoderTask):
         dtype: Type of the numbers of a `.bin` file.
         vocabulary: Number of different tokens of a `.npy` or `.bin` file.
         held_out: Share of the documents that is never trained on, and evaluated.
-        length: Tokens predicted per window.
-        rows: Windows per batch; each host may choose its own.
-        shard_count: Virtual shards of one pass.
-        seed: Seed of the order of the data.
-        decoder: Shape of the model: the name of a configuration, or settings that differ from the
-            default's. Its vocabulary is that of the tokens.
-        inner: The inner optimizer: `adamw`, or `muon` for the matrices inside the layers.
-        validation_windows: Largest number of windows that an evaluation reads.
         verify: Whether the tokens are read once at the start and compared with their manifest.
         cache: Folder in which text is kept as tokens; by default, one of this user's.
-        unlike: Whether a shard is one stretch of the text, in the order of its files, rather than
-            a sample of all of it.
     """
 
-    path: str
+    path: str = ""
     tokenizer: str = BYTES
     json_field: str = "text"
     dtype: str = "uint16"
     vocabulary: int = 1 << 16
     held_out: float = 0.05
-    length: int = 128
-    rows: int = 4
-    shard_count: int = 64
-    seed: int = 0
-    decoder: DecoderConfig | str | Mapping[str, object] = field(default_factory=DecoderConfig)
-    inner: Inner = "adamw"
-    validation_windows: int = 256
     verify: bool = True
     cache: str = ""
-    unlike: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot work.
-
-        Raises:
-            SettingsError: Name, value and what is allowed.
-        """
-        object.__setattr__(self, "decoder", decoder_of(self.decoder))
+        super().__post_init__()
         if not self.path:
             raise SettingsError("path is empty; it must be a folder, a pattern or a file of text")
-        self.check()
         if not 0 <= self.held_out < 1:
             raise SettingsError(f"held_out is {self.held_out}; it is a share, from 0 to below 1")
         if self.dtype not in DTYPES:
             raise SettingsError(f"dtype is {self.dtype!r}; it must be one of {', '.join(DTYPES)}")
 
     @property
-    def model(self) -> DecoderConfig:
-        assert isinstance(self.decoder, DecoderConfig), "it was looked up"
-        return replace(self.decoder, vocabulary=_corpus(self).vocabulary)
+    def tokens_known(self) -> int:
+        return _corpus(self).vocabulary
 
     def windows(self) -> TokenWindows:
         return _training(self)
@@ -128,73 +102,70 @@ class TextFiles(DecoderTask):
             SettingsError: The task was given tokens, and nobody says what text they stand for.
         """
         corpus = _corpus(self)
-        if not isinstance(corpus.source, Prepared):
+        if corpus.folder is None:
             raise SettingsError(
                 f"{self.path} holds tokens without their tokenizer, so no text can be continued; "
                 "name the text itself, or a folder that islands tokenize made"
             )
-        sampled = partial(
-            sample_tokens, self.model, params, context=self.length, temperature=temperature
-        )
         if corpus.tokenizer == BYTES:
-            given = np.frombuffer(prompt, np.uint8).astype(np.int32)
-            return (piece.astype(np.uint8).tobytes() for piece in sampled(given, count, seed=seed))
-        pairs = load(corpus.source.folder / TOKENIZER)
+            return super().sample(params, prompt, count, temperature=temperature, seed=seed)
+        pairs = load(corpus.folder / TOKENIZER)
         given = next(pairs.encode([prompt]))[:-1].astype(np.int32)
-        return pairs.spelled(piece.tolist() for piece in sampled(given, count, seed=seed))
+        context = self.length
+        added = sample_tokens(
+            self.model, params, given, count, context=context, temperature=temperature, seed=seed
+        )
+        return pairs.spelled(piece.tolist() for piece in added)
 
     def labels(self) -> Mapping[str, str]:
         """Return the facts that all hosts must share: the files and the order of their windows."""
-        corpus = _corpus(self)
-        return {
-            **manifest_lines(corpus.files),
-            "data": f"{self.order}, {corpus.held_out:g} held out",
-            "decoder": self.model.label,
-            "tokenizer": corpus.tokenizer,
-            **({} if self.inner == "adamw" else {"inner": self.inner}),
-        }
+        corpus, labels = _corpus(self), dict(super().labels())
+        labels["data"] += f", {corpus.held_out:g} held out"
+        return {**labels, **manifest_lines(corpus.files), "tokenizer": corpus.tokenizer}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Corpus:
-    """A corpus as its task knows it, and the place of its tokens."""
+class _Corpus(NamedTuple):
+    """A corpus as its task knows it.
+
+    Attributes:
+        folder: The folder that holds its tokens and their tokenizer; None for tokens of others.
+        part: Maps a part of the tokens into memory, and compares it with its manifest if asked to.
+    """
 
     files: tuple[SourceFile, ...]
     tokenizer: str
     vocabulary: int
     held_out: float
     bytes_per_token: float | None
-    source: Prepared | TokenArray
-
-    def part(self, *, validation: bool, verify: bool) -> Tokens:
-        """Map a part of the tokens into memory."""
-        if isinstance(self.source, Prepared):
-            return self.source.part("validation" if validation else "train", verify=verify)
-        return self.source.validation if validation else self.source.train
+    folder: Path | None
+    part: Callable[[Part, bool], Tokens]
 
 
 def _corpus(task: TextFiles) -> _Corpus:
     """Find the corpus of a task, whatever its model and its batches are."""
-    plain = TextFiles(task.path)
-    names = ("tokenizer", "json_field", "dtype", "vocabulary", "held_out", "cache")
-    return _found(replace(plain, **{name: getattr(task, name) for name in names}))
+    names = ("path", "tokenizer", "json_field", "dtype", "vocabulary", "held_out", "cache")
+    return _found(TextFiles(**{name: getattr(task, name) for name in names}))
 
 
 @cache
 def _found(task: TextFiles) -> _Corpus:
     path = _place(task.path)
     if path.suffix in TOKEN_FILES:
-        return _of_array(task, path)
+        found = open_tokens(path, task.dtype, held_out=task.held_out, vocabulary=task.vocabulary)
+        name = f"{found.train.dtype}, {task.vocabulary} tokens"
+        told = ((found.file,), name, task.vocabulary, task.held_out, None, None)
+        return _Corpus(*told, lambda part, _: getattr(found, part))
     prepared = open_prepared(path) if is_prepared(path) else _of_text(task, path)
-    told = prepared.manifest
-    some = told.validation if told.validation.tokens else told.train
+    manifest = prepared.manifest
+    some = manifest.validation if manifest.validation.tokens else manifest.train
     return _Corpus(
-        told.files,
-        told.tokenizer,
-        told.vocabulary,
-        told.held_out,
+        manifest.files,
+        manifest.tokenizer,
+        manifest.vocabulary,
+        manifest.held_out,
         some.text_bytes / max(1, some.tokens),
-        prepared,
+        prepared.folder,
+        prepared.part,
     )
 
 
@@ -203,12 +174,6 @@ def _place(told: str) -> Path:
     path = Path(told).expanduser()
     there = next((each / path for each in data_folders() if exists(each / path)), path)
     return Path(os.path.normpath(there))
-
-
-def _of_array(task: TextFiles, path: Path) -> _Corpus:
-    found = open_tokens(path, task.dtype, held_out=task.held_out, vocabulary=task.vocabulary)
-    told = f"{found.train.dtype}, {task.vocabulary} tokens"
-    return _Corpus((found.file,), told, task.vocabulary, task.held_out, None, found)
 
 
 def _of_text(task: TextFiles, path: Path) -> Prepared:
@@ -232,7 +197,7 @@ def _cache_folder(task: TextFiles) -> Path:
 
 @cache
 def _training(task: TextFiles) -> TokenWindows:
-    data = _corpus(task).part(validation=False, verify=task.verify)
+    data = _corpus(task).part("train", task.verify)
     if len(data) <= task.length:
         raise DataError(
             f"{task.path} has {len(data)} tokens to train on, too few for a window of "
@@ -243,12 +208,11 @@ def _training(task: TextFiles) -> TokenWindows:
 
 @cache
 def _validation(task: TextFiles) -> tuple[TokenBatch, ...]:
-    data = _corpus(task).part(validation=True, verify=task.verify)
+    data = _corpus(task).part("validation", task.verify)
     length = min(task.length, len(data) - 1)
     if length < 1:
         raise DataError(
             f"{task.path} has {len(data)} tokens that are held out, too few to evaluate; add text, "
             "or set held_out higher, or to 0"
         )
-    windows = TokenWindows(data, length=length, rows=32, seed=task.seed)
-    return tuple(windows.spread(task.validation_windows))
+    return task.held_out_windows(data, length)

@@ -8,7 +8,7 @@ import pytest
 from examples.arrivals import Arrivals
 from islands.protocol.errors import DataError, UserError
 from islands.protocol.identities import Lease
-from islands.tasks.data.batch_source import DirectSource, Taken
+from islands.tasks.data.batch_source import BatchSource, Taken
 from islands.tasks.data.shards import ShardKey
 
 SHARDS = 2
@@ -46,7 +46,7 @@ def test_a_file_is_resumed_at_its_position(arrivals: Arrivals[str]) -> None:
 def test_a_reader_waits_for_a_file_and_reads_it_when_it_has_arrived(
     arrivals: Arrivals[str], tmp_path: Path
 ) -> None:
-    source = DirectSource(arrivals.batches)
+    source = BatchSource(arrivals.batches)
     source.follow((Lease(0, 1, 0),))
     assert source.take() is None
     assert source.take() is None

@@ -152,7 +152,7 @@ def test_moments_move_no_further_than_to_the_value_where_work_is_carried_on(leve
     bases = values(trainer)
     train(trainer, 1)
     sent = [base - local for base, local in zip(bases, values(trainer), strict=True)]
-    train(trainer, 3)
+    train(trainer, 1, shard=1)  # where a gradient is small, what was sent is more than what is left
     before = values(trainer)
     published = [np.full_like(local, level) for local in before]
     beyond = set[str]()
@@ -223,6 +223,7 @@ def test_a_run_with_coarse_contributions_keeps_its_moments_exact(
     settings = {"merge_moments": True, "precision": precision, "adoption": "overwrite"}
     options = StudyOptions(
         task="tests.model.test_merged_moments:ByAdam",
+        task_settings={"seed": 2},
         tokens=1600,
         seeds=(0,),
         run=RunSettings(learning_rate=0.05, warmup_steps=5, fragments=1, interval_steps=6),

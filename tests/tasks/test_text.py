@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 def tiny(path: Path | str) -> TextFiles:
     small = {"width": 32, "layers": 1, "heads": 1, "head_width": 32, "hidden": 32}
-    return TextFiles(str(path), length=32, decoder=small, shard_count=4)
+    return TextFiles(path=str(path), length=32, decoder=small, shard_count=4)
 
 
 @pytest.mark.long("test_it_continues_a_text")
@@ -141,7 +141,7 @@ def test_tokenize_reads_a_saved_dataset(
     datasets.Dataset.from_dict({"story": texts}).save_to_disk(tmp_path / "saved")
     command = ["tokenize", str(tmp_path / "saved"), "--out", str(tmp_path / "tokens")]
     assert main(command) == 2
-    assert "has no column 'text'; name the one that has the text as" in capsys.readouterr().err
+    assert "has no text in a column 'text'; name the one that has it as" in capsys.readouterr().err
     assert main([*command, "--json_field", "story"]) == 0
     assert "30 documents in 1 files" in capsys.readouterr().out
     shutil.rmtree(tmp_path / "saved")

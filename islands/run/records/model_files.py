@@ -13,7 +13,7 @@ difference. Tensors are read one after another, so a large file is not in memory
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -111,8 +111,8 @@ def _write(
 
 def described(path: Path | str) -> dict[str, object]:
     """Return the metadata of a file of parameters, with JSON decoded."""
-    with _opened(_file(path), NOT_WRITTEN) as tensors:
-        told = tensors.metadata
+    with _opened(_file(path), NOT_WRITTEN) as file:
+        told = file.metadata() or {}
     return {key: json.loads(text) if key in AS_JSON else text for key, text in told.items()}
 
 
@@ -129,8 +129,8 @@ def load_model(path: Path | str, like: "PyTree" = None) -> "PyTree":
         Arrays with the types of `like`, in the same tree; without it, float32 arrays by path, where
         the paths of the state's leaves begin with `state:`.
     """
-    with _opened(_file(path), NOT_WRITTEN) as tensors:
-        arrays = dict(tensors)
+    with _opened(_file(path), NOT_WRITTEN) as file:
+        arrays = {name: file.get_tensor(name) for name in sorted(file.keys())}
     if like is None:
         return arrays
     from islands.tasks.task import TaskState
@@ -178,24 +178,25 @@ def read_values(path: Path, layout: Layout) -> list[NDArray[np.float32]]:
         layout: the run's layout; the file must have its names and shapes. Any floating type is
             converted.
     """
-    with _opened(path, " to start from") as tensors:
-        return fitted(tensors, layout, path)
+    with _opened(path, " to start from") as file:
+        return fitted(file.keys(), file.get_tensor, layout, path)
 
 
 def fitted(
-    arrays: Mapping[str, NDArray[np.generic]], layout: Layout, path: Path
+    held: Iterable[str], tensor: Callable[[str], NDArray[np.generic]], layout: Layout, path: Path
 ) -> list[NDArray[np.float32]]:
     """Convert parameters by path to one flat value per fragment, if they are of this layout.
 
     Args:
-        arrays: the parameters, each taken once; any floating type is converted.
+        held: the paths of the parameters.
+        tensor: gives the parameter of a path, once; any floating type is converted.
         layout: must have their names and shapes.
         path: where they are from, for the error's sentence.
     """
-    wanted = {leaf.path: leaf.shape for leaf in layout.leaves}
-    at_rest = [name for name in wanted if name.startswith(MOMENTS_PREFIX) and name not in arrays]
-    missing = [name for name in wanted if name not in arrays and name not in at_rest]
-    extra = [name for name in sorted(arrays) if name not in wanted]
+    wanted, names = {leaf.path: leaf.shape for leaf in layout.leaves}, set(held)
+    at_rest = [name for name in wanted if name.startswith(MOMENTS_PREFIX) and name not in names]
+    missing = [name for name in wanted if name not in names and name not in at_rest]
+    extra = [name for name in sorted(names) if name not in wanted]
     if missing or extra:
         told = [f"lacks {_some(missing)}"] if missing else []
         told += [f"holds {_some(extra)}, which the model has not"] if extra else []
@@ -206,7 +207,7 @@ def fitted(
             yield np.zeros(shape, np.float32) if name in at_rest else _leaf(name, shape)
 
     def _leaf(name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        array = arrays[name]
+        array = tensor(name)
         if array.shape != shape:
             raise UserError(
                 f"{path} is of another model: {name} has shape {array.shape}, the model's is "
@@ -233,31 +234,6 @@ def _file(path: Path | str) -> Path:
     return place / FINAL_FILE if place.is_dir() else place
 
 
-class _Tensors(Mapping[str, NDArray[np.generic]]):
-    """The tensors of an open file, each read when it is asked for."""
-
-    def __init__(self, file: "_File") -> None:
-        self._file = file
-        self._names = dict.fromkeys(sorted(file.keys()))
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        return self._file.metadata() or {}
-
-    def __getitem__(self, name: str) -> NDArray[np.generic]:
-        return self._file.get_tensor(name)
-
-    def __contains__(self, name: object) -> bool:
-        """Return whether the file holds a tensor, which need not be read for it."""
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
 class _File(Protocol):
     """An open file of tensors, as the package safetensors has it."""
 
@@ -272,7 +248,7 @@ class _File(Protocol):
 
 
 @contextmanager
-def _opened(path: Path, if_missing: str) -> Iterator[_Tensors]:
+def _opened(path: Path, if_missing: str) -> Iterator["_File"]:
     """Open a file of tensors; if that or reading fails, raise an error of one sentence."""
     import ml_dtypes  # noqa: F401  NumPy then knows bfloat16
     from safetensors import SafetensorError, safe_open
@@ -280,7 +256,7 @@ def _opened(path: Path, if_missing: str) -> Iterator[_Tensors]:
     try:
         open_plain(path).close()
         with safe_open(path, framework="np") as file:
-            yield _Tensors(file)
+            yield file
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}{if_missing}") from error
     except OSError as error:

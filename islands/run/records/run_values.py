@@ -22,12 +22,7 @@ from islands.protocol.identities import FinalVersions, Version
 from islands.protocol.settings.run import RunSettings
 from islands.run.hosting.hub_address import task_folders_of
 from islands.run.hosting.process_runtime import compiled_folder
-from islands.run.records.model_files import (
-    FINAL_FILE,
-    described,
-    fitted,
-    load_model,
-)
+from islands.run.records.model_files import FINAL_FILE, described, fitted, load_model
 from islands.run.run_claim import JOURNAL
 from islands.settings.run_spec import RunPlan, RunSpec, read
 from islands.syncer.journal import METADATA, decode, fragment_names, written_by_another
@@ -176,7 +171,7 @@ def model_of(found: RunValues, task: str | None, overrides: dict[str, object]) -
     workload = load_workload(spec, overrides, allowed=allowed)
     workload.keep_compiled(compiled_folder())
     layout = workload.plan(spec.settings).layout
-    values = fitted(found.arrays, layout, found.source)
+    values = fitted(found.arrays, found.arrays.__getitem__, layout, found.source)
     differs = ""
     if layout.fingerprint != found.fingerprint:
         told = None if found.plan is None else layout.first_difference(found.plan.layout)

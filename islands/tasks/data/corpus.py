@@ -4,9 +4,8 @@ The corpus is all `*.py` files of the standard library except its tests and inst
 the order of their paths. The hash of a file's path decides whether it is for validation, so neither
 part changes when another file does. Files are joined by a NUL byte, which no source has.
 
-The library differs between Python versions. The manifest (path, size and digest of every file)
-therefore has a digest, which is part of the layout's fingerprint: hosts with other bytes are
-refused, and `first_difference` names the file.
+The library differs between Python versions, so the digest of all its files is part of the layout's
+fingerprint: hosts with other bytes are refused.
 """
 
 import hashlib
@@ -15,7 +14,6 @@ import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -31,41 +29,13 @@ _LEFT_OUT = frozenset({"test", "tests", "idle_test", "site-packages", "dist-pack
 _VALIDATION_SHARE = 20  # one file in this many is for validation
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusFile:
-    """One file of the manifest."""
-
-    path: str
-    size_bytes: int
-    digest: str
-    part: Part
-
-    def __str__(self) -> str:
-        """Render as one line of the manifest."""
-        return f"{self.path} {self.size_bytes} {self.digest} {self.part}"
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ByteCorpus:
-    """Two byte strings and the manifest of the files they were made of."""
+    """Two byte strings, and the blake2b-128 of the paths, sizes and digests of their files."""
 
     train: NDArray[np.uint8]
     validation: NDArray[np.uint8]
-    manifest: tuple[CorpusFile, ...]
-
-    @property
-    def digest(self) -> str:
-        """blake2b-128 of the manifest."""
-        lines = "\n".join(map(str, self.manifest))
-        return hashlib.blake2b(lines.encode(), digest_size=16).hexdigest()
-
-
-def first_difference(here: Sequence[CorpusFile], there: Sequence[CorpusFile]) -> str | None:
-    """Return a text with the first file in which two manifests differ; None when they agree."""
-    for mine, theirs in zip_longest(here, there):
-        if mine != theirs:
-            return f"here {mine or 'no further file'}; there {theirs or 'no further file'}"
-    return None
+    digest: str
 
 
 @cache
@@ -85,15 +55,16 @@ def read_corpus(root: Path) -> ByteCorpus:
         DataError: A part would be empty, as the folder has too few files.
     """
     parts: dict[Part, list[bytes]] = {"train": [], "validation": []}
-    manifest: list[CorpusFile] = []
+    manifest: list[str] = []
     for name in sorted(_names(root)):
         data = (root / name).read_bytes()
         part = part_of(name)
         parts[part].append(data)
-        manifest.append(CorpusFile(name, len(data), _digest(data), part))
+        manifest.append(f"{name} {len(data)} {_digest(data)} {part}")
     if not (parts["train"] and parts["validation"]):
         raise DataError(f"{root} holds {len(manifest)} Python files, too few to train on")
-    return ByteCorpus(_join(parts["train"]), _join(parts["validation"]), tuple(manifest))
+    digest = _digest("\n".join(manifest).encode())
+    return ByteCorpus(_join(parts["train"]), _join(parts["validation"]), digest)
 
 
 def _names(root: Path) -> Iterator[str]:

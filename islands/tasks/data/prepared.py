@@ -69,7 +69,7 @@ class Prepared:
     folder: Path
     manifest: Manifest
 
-    def part(self, part: Part, *, verify: bool = True) -> Tokens:
+    def part(self, part: Part, verify: bool = True) -> Tokens:  # noqa: FBT001, FBT002
         """Map a part's tokens into memory.
 
         Args:
@@ -227,30 +227,22 @@ def _write(
     chosen: Callable[[bytes], bool],
 ) -> tuple[TokenFile, int]:
     """Write the tokens of the chosen documents; return what was written, and how many they are."""
-    documents = _Counted(filter(chosen, text.documents()))
+    size_bytes = count = 0
+
+    def documents() -> Iterator[bytes]:
+        nonlocal size_bytes, count
+        for document in filter(chosen, text.documents()):
+            size_bytes, count = size_bytes + len(document), count + 1
+            yield document
+
     hasher, tokens = blake3(), 0
     with (folder / f"{part}.tokens").open("wb") as file:
-        for encoded in tokenizer.encode(documents):
+        for encoded in tokenizer.encode(documents()):
             data = encoded.tobytes()
             file.write(data)
             hasher.update(data)
             tokens += len(encoded)
-    return TokenFile(tokens, documents.size_bytes, hasher.hexdigest(length=16)), documents.count
-
-
-class _Counted:
-    """Documents that are counted as they are read, and their bytes."""
-
-    def __init__(self, documents: Iterable[bytes]) -> None:
-        self._documents = documents
-        self.size_bytes = 0
-        self.count = 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        for document in self._documents:
-            self.size_bytes += len(document)
-            self.count += 1
-            yield document
+    return TokenFile(tokens, size_bytes, hasher.hexdigest(length=16)), count
 
 
 def _number(document: bytes) -> int:

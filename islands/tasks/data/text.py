@@ -8,12 +8,10 @@ Files are taken in the order of their paths below the folder. Left out are hidde
 begin like binary ones (a NUL byte in their first kilobytes, as git decides), and all that is in the
 folder of a run, which the run that reads the text may be writing.
 
-A row of a dataset is a document. `Dataset.save_to_disk` makes its folder. A saved `DatasetDict` has
-such a folder for every split, and one of them is read: `FOLDER/train`. The package (the extra
-`hugging-face`) maps the rows into memory, so a dataset may be larger than that. The files of the
-corpus are the Arrow files that hold the rows, each with the column that is read: hosts that read
-other columns, or copies of other bytes, differ in them. What else is in the folder says how the
-dataset was made, and two equal datasets may differ in it.
+A row of a dataset is a document. The package (the extra `hugging-face`) maps the rows into memory,
+so a dataset may be larger than that. The files of the corpus are the Arrow files that hold the
+rows, each with the column that is read: hosts that read other columns, or copies of other bytes,
+differ in them. Two equal datasets may differ in what else is in their folders.
 """
 
 import glob
@@ -21,8 +19,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 from blake3 import blake3
@@ -52,27 +49,9 @@ class SourceFile(msgspec.Struct, frozen=True):
         return f"{self.path} {self.size_bytes} {self.digest}"
 
 
-class Text(Protocol):
-    """The documents of a corpus, which can be read as often as they are needed."""
-
-    @property
-    def field(self) -> str:
-        """Name of the field or column that holds the text of a document, where there are any."""
-
-    def manifest(self) -> tuple[SourceFile, ...]:
-        """Read every file once and describe it."""
-
-    def documents(self) -> Iterator[bytes]:
-        """Yield the text of every document as UTF-8, in an order that never changes."""
-
-
-def text_at(place: Path, field: str = "text") -> Text:
-    """Find the text at a place: a folder, a file, a pattern such as `docs/**/*.md`, or a dataset.
-
-    Raises:
-        DataError: There is no text, or it cannot be read; the sentence names the place.
-    """
-    return open_saved(place, field) if is_saved(place) else find_text(place, field)
+def source_file(name: str, path: Path) -> SourceFile:
+    """Read a file and describe it by a name."""
+    return SourceFile(name, path.stat().st_size, file_digest(path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +69,7 @@ class TextFolder:
     field: str = "text"
 
     def manifest(self) -> tuple[SourceFile, ...]:
-        return tuple(
-            SourceFile(name, (self.root / name).stat().st_size, file_digest(self.root / name))
-            for name in self.names
-        )
+        return tuple(source_file(_shown(name), self.root / name) for name in self.names)
 
     def documents(self) -> Iterator[bytes]:
         """Yield the text of every document as UTF-8, in order; none is empty.
@@ -116,7 +92,7 @@ def find_text(place: Path, field: str = "text") -> TextFolder:
     """Find the text files at a place: a folder, a file, or a pattern such as `docs/**/*.md`.
 
     Raises:
-        DataError: There is no text, or a name is no UTF-8; the sentence names the place.
+        DataError: There is no text; the sentence names the place.
     """
     root, found = place, list(place.rglob("*")) if place.is_dir() else []
     if not found:
@@ -129,8 +105,6 @@ def find_text(place: Path, field: str = "text") -> TextFolder:
     )
     if not names:
         raise DataError(f"there is no text at {place}: name a folder, a file or a pattern of files")
-    for name in names:
-        _require_utf8(name, root)
     return TextFolder(root, tuple(names), field)
 
 
@@ -164,14 +138,9 @@ def _runs(root: Path, names: list[Path]) -> set[Path]:
     }
 
 
-def _require_utf8(name: str, root: Path) -> None:
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"the name of the file {name!a} in {root} is no UTF-8; hosts compare names as "
-            "text, so rename it"
-        ) from error
+def _shown(name: str) -> str:
+    """Return a name that hosts can compare as text, though its bytes may be no UTF-8."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def _is_text(root: Path, name: Path) -> bool:
@@ -199,14 +168,12 @@ def _text_of(line: bytes, field: str, place: str) -> Iterator[bytes]:
 
 # --- datasets of Hugging Face ------------------------------------------------------------------
 
-STATE = "state.json"
-DATASET_MARKS = ("dataset_info.json", STATE)
+MARKS = ("dataset_info.json", "state.json")
 """Both of these files make a folder that of a saved dataset; one does, beside Arrow files."""
 
 SPLITS_MARK = "dataset_dict.json"
 """This file makes a folder that of a saved `DatasetDict`, with a folder for every split."""
 
-_Facts = TypeVar("_Facts", bound=msgspec.Struct)
 _TEXT_TYPES = ("string", "large_string")
 _ROWS_TOGETHER = 64
 
@@ -227,115 +194,59 @@ class SavedDataset:
 
     def manifest(self) -> tuple[SourceFile, ...]:
         paths = sorted(Path(each["filename"]) for each in self.rows.cache_files)
-        return tuple(
-            SourceFile(
-                f"{os.path.relpath(path, self.root)}, column {self.field}",
-                path.stat().st_size,
-                file_digest(path),
-            )
-            for path in paths
-        )
+        names = [f"{os.path.relpath(path, self.root)}, column {self.field}" for path in paths]
+        return tuple(map(source_file, names, paths))
 
     def documents(self) -> Iterator[bytes]:
         """Yield the text of every row as UTF-8, in order; rows without text are left out."""
         for some in self.rows.iter(batch_size=_ROWS_TOGETHER):
-            for text in some[self.field]:
-                if text:
-                    yield text.encode()
+            yield from (text.encode() for text in some[self.field] if text)
 
 
 def is_saved(place: Path) -> bool:
-    """Whether a path is that of a saved dataset, of several splits, or of a split in their folder.
-
-    A split that is missing counts, too, and so does a folder that was copied in part: `open_saved`
-    says what they lack.
-    """
-    if (place / SPLITS_MARK).is_file():
-        return True
-    marks = sum((place / mark).is_file() for mark in DATASET_MARKS)
-    if marks:
-        return marks == len(DATASET_MARKS) or any(place.glob("*.arrow"))
-    return not place.exists() and (place.parent / SPLITS_MARK).is_file()
+    """Whether a path is that of a saved dataset, also one that was copied in part."""
+    marks = [(place / mark).is_file() for mark in MARKS]
+    some = all(marks) or (any(marks) and any(place.glob("*.arrow")))
+    return some or (place / SPLITS_MARK).is_file()
 
 
 def open_saved(place: Path, field: str) -> SavedDataset:
     """Open a saved dataset to read the text of one column.
 
     Raises:
-        DataError: The package is missing, the place is none of one dataset, the dataset is damaged
-            or empty, or it has no such column of text; the sentence says what to name instead.
+        DataError: The package is missing, the dataset is damaged, holds several splits, or has no
+            such column of text; the sentence says what to name instead.
     """
-    _require_one_split(place)
-    state, package = _facts(place / STATE, _State), _package()
-    rows = _loaded(place, state, package)
-    columns = ", ".join(rows.column_names)
-    if field not in rows.column_names:
-        raise DataError(
-            f"the dataset {place} has no column {field!r}; name the one that has the text as "
-            f"`json_field`, among {columns}"
-        )
-    told = rows.features[field]
-    if not isinstance(told, package.Value) or told.dtype not in _TEXT_TYPES:
-        raise DataError(
-            f"column {field!r} of the dataset {place} is no text, but {told}; name the one that "
-            f"has the text as `json_field`, among {columns}"
-        )
-    return SavedDataset(place, rows.with_format(None).select_columns([field]), field)
-
-
-class _State(msgspec.Struct):
-    """The files that hold the rows, by `state.json`; without rows there are none."""
-
-    files: list[dict[str, object]] = msgspec.field(name="_data_files")
-
-
-class _Splits(msgspec.Struct):
-    """The content of `dataset_dict.json`."""
-
-    splits: list[str]
-
-
-def _loaded(place: Path, state: _State, package: ModuleType) -> "Dataset":
-    """Map the rows of one dataset into memory, all columns of them."""
-    try:
-        rows = state.files and package.Dataset.load_from_disk(str(place), keep_in_memory=False)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise _damaged(place, error) from error
-    if not rows:
-        raise DataError(f"the dataset {place} has no rows; save one that has some text")
-    return rows
-
-
-def _require_one_split(place: Path) -> None:
-    """Check that a path is not that of several splits, nor of a split that they lack."""
-    if (place / SPLITS_MARK).is_file():
-        names = _facts(place / SPLITS_MARK, _Splits).splits
-        some = f"; name one of them, as in {place / names[0]}" if names else ""
-        raise DataError(f"{place} holds the splits {', '.join(names) or 'none'}{some}")
-    if not place.exists():
-        names = _facts(place.parent / SPLITS_MARK, _Splits).splits
-        raise DataError(
-            f"there is no split {place.name!r} in {place.parent}; name one of {', '.join(names)}"
-        )
-
-
-def _facts(path: Path, kind: type[_Facts]) -> _Facts:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise _damaged(path.parent, error) from error
-
-
-def _damaged(place: Path, error: Exception) -> DataError:
-    return DataError(
-        f"the dataset {place} cannot be read ({error}); save it again, or copy its whole folder"
-    )
-
-
-def _package() -> ModuleType:
     try:
         import datasets
     except ImportError as error:
         raise DataError(not_installed("a saved dataset", "datasets")) from error
-    found: ModuleType = datasets
-    return found
+    try:
+        rows = datasets.load_from_disk(str(place), keep_in_memory=False)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"the dataset {place} cannot be read ({error}); save it again, or copy its whole folder"
+        ) from error
+    if isinstance(rows, datasets.DatasetDict):
+        raise DataError(f"{place} holds the splits {', '.join(rows)}; name one, as {place}/SPLIT")
+    if getattr(rows.features.get(field), "dtype", None) not in _TEXT_TYPES:
+        raise DataError(
+            f"the dataset {place} has no text in a column {field!r}; name the one that has it "
+            f"as `json_field`, among {', '.join(rows.column_names)}"
+        )
+    return SavedDataset(place, rows.with_format(None).select_columns([field]), field)
+
+
+# --- either of them ----------------------------------------------------------------------------
+
+Text = TextFolder | SavedDataset
+"""The documents of a corpus, which can be read as often as they are needed."""
+
+
+def text_at(place: Path, field: str = "text") -> Text:
+    """Find the text at a place: a folder, a file, a pattern such as `docs/**/*.md`, or a dataset.
+
+    Raises:
+        DataError: There is no text, or it cannot be read; the sentence names the place.
+    """
+    return open_saved(place, field) if is_saved(place) else find_text(place, field)

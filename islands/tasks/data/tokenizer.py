@@ -9,9 +9,10 @@ Each document is followed by a token which no text contains: the byte 0, or the 
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,26 +29,10 @@ END_TEXT = "<|end|>"
 ENDS = (END_TEXT, "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]")
 """Names of the token that ends a document, as those use them who train tokenizers."""
 
-TokenType = np.dtype[np.uint8] | np.dtype[np.uint16] | np.dtype[np.uint32]
 VOCABULARY_LEAST = 257
 """Size of the smallest vocabulary of byte pairs: all bytes, and the end of a document."""
 
 _TOGETHER = 256  # documents that are encoded at once, by as many threads as there are cores
-
-
-class Tokenizer(Protocol):
-    """Turns documents into tokens."""
-
-    @property
-    def name(self) -> str:
-        """The name that all hosts must share: the kind, and the digest of what was learned."""
-
-    @property
-    def vocabulary(self) -> int:
-        """Number of different tokens."""
-
-    def encode(self, documents: Iterable[bytes]) -> Iterator[Tokens]:
-        """Yield the tokens of each document, with that of its end behind them."""
 
 
 class ByteTokenizer:
@@ -90,26 +75,26 @@ class PairTokenizer:
 
     def encode(self, documents: Iterable[bytes]) -> Iterator[Tokens]:
         """Yield the tokens of each document; bytes that are no UTF-8 are replaced."""
-        for some in _grouped(documents):
+        each = iter(documents)
+        while some := list(islice(each, _TOGETHER)):
             texts = [document.decode("utf-8", "replace") for document in some]
             for encoded in self._trained.encode_batch(texts, add_special_tokens=False):
-                yield tokens_of([*encoded.ids, self.end], self.vocabulary)
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of some tokens."""
-        text: str = self._trained.decode(list(tokens))
-        return text
+                yield np.array([*encoded.ids, self.end], dtype_of(self.vocabulary))
 
     def spelled(self, pieces: Iterable[Sequence[int]]) -> Iterator[bytes]:
         """Yield the text of tokens as they come; a character that is not whole yet is held back."""
         tokens: list[int] = []
-        told = ""
+        told = 0
         for piece in pieces:
             tokens += piece
-            whole = self.decode(tokens).rstrip(UNKNOWN)
-            yield whole[len(told) :].encode()
-            told = whole
-        yield self.decode(tokens)[len(told) :].encode()
+            whole: str = self._trained.decode(tokens).rstrip(UNKNOWN)
+            yield whole[told:].encode()
+            told = len(whole)
+        yield self._trained.decode(tokens)[told:].encode()
+
+
+Tokenizer = ByteTokenizer | PairTokenizer
+"""Turns documents into tokens; its name, the kind and the digest, is shared by all hosts."""
 
 
 def train(documents: Iterable[bytes], vocabulary: int) -> PairTokenizer:
@@ -154,31 +139,11 @@ def load(path: Path) -> PairTokenizer:
     return PairTokenizer(trained)
 
 
-def dtype_of(vocabulary: int) -> TokenType:
+def dtype_of(vocabulary: int) -> np.dtype[np.unsignedinteger]:
     """Return the smallest dtype that holds every token."""
     if vocabulary <= 1 << 8:
         return np.dtype(np.uint8)
     return np.dtype(np.uint16) if vocabulary <= 1 << 16 else np.dtype(np.uint32)
-
-
-def tokens_of(numbers: Sequence[int], vocabulary: int) -> Tokens:
-    """Return numbers as an array of the smallest dtype."""
-    dtype = dtype_of(vocabulary)
-    wide = np.array(numbers, np.uint32)
-    if dtype == np.uint32:
-        return wide
-    return wide.astype(np.uint16) if dtype == np.uint16 else wide.astype(np.uint8)
-
-
-def _grouped(documents: Iterable[bytes]) -> Iterator[list[bytes]]:
-    some: list[bytes] = []
-    for document in documents:
-        some.append(document)
-        if len(some) == _TOGETHER:
-            yield some
-            some = []
-    if some:
-        yield some
 
 
 def _package() -> ModuleType:

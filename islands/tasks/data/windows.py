@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from islands.tasks.data.shards import ShardKey, ShardPlan
 
-Tokens = NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
-"""Tokens, in the smallest of these dtypes that holds the vocabulary."""
+Tokens = NDArray[np.unsignedinteger]
+"""Tokens, in the smallest of uint8, uint16 and uint32 that holds the vocabulary."""
 
 
 class TokenBatch(NamedTuple):

@@ -25,16 +25,10 @@ def package() -> ModuleType:
     return found
 
 
-def save(folder: Path, columns: Mapping[str, Sequence[object]] = COLUMNS, files: int = 2) -> Path:
+def save(
+    folder: Path, columns: Mapping[str, Sequence[object]] = COLUMNS, files: int | None = 2
+) -> Path:
     package().Dataset.from_dict(dict(columns)).save_to_disk(folder, num_shards=files)
-    return folder
-
-
-def sketch(folder: Path, state: str = '{"_data_files": [{"filename": "data.arrow"}]}') -> Path:
-    """Make a folder that looks like that of a dataset, without the package."""
-    folder.mkdir()
-    (folder / "state.json").write_text(state)
-    (folder / "dataset_info.json").write_text("{}")
     return folder
 
 
@@ -86,23 +80,18 @@ def test_a_split_is_named_below_the_folder_of_all(tmp_path: Path) -> None:
     both.save_to_disk(tmp_path / "d")
     assert list(text_at(tmp_path / "d" / "train").documents()) == [b"a red\ncar"]
     assert list(text_at(tmp_path / "d" / "test").documents()) == ["grün".encode()]
-    with pytest.raises(DataError, match="d holds the splits train, test; name one of them, as in"):
+    with pytest.raises(DataError, match=r"d holds the splits train, test; name one, as .*d/SPLIT"):
         text_at(tmp_path / "d")
-
-
-def test_a_split_that_is_missing_is_told_with_those_that_there_are(tmp_path: Path) -> None:
-    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    with pytest.raises(DataError, match=r"there is no split 'tain' in .*; name one of train, test"):
-        text_at(tmp_path / "tain")
-    (tmp_path / "dataset_dict.json").write_text('{"splits": []}')
-    with pytest.raises(DataError, match=r"holds the splits none$"):
-        text_at(tmp_path)
+    with pytest.raises(DataError, match=r"there is no text at .*d/tain"):
+        text_at(tmp_path / "d" / "tain")
 
 
 def test_a_missing_package_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
+    for name in ("state.json", "dataset_info.json"):
+        (tmp_path / name).touch()
     with pytest.raises(DataError, match=r"pip install 'islands\[hugging-face\]'"):
-        text_at(sketch(tmp_path / "d"))
+        text_at(tmp_path)
 
 
 def test_a_folder_of_text_needs_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,16 +104,10 @@ def test_a_folder_of_text_needs_no_package(tmp_path: Path, monkeypatch: pytest.M
         text_at(tmp_path / "none")
 
 
-@pytest.mark.parametrize(
-    ("column", "says"),
-    [
-        ("story", "d has no column 'story'; name the one .* `json_field`, among text, body, label"),
-        ("label", r"column 'label' of the dataset .*d is no text, but Value\('int64'\); name the"),
-        ("words", "column 'words' of the dataset .*d is no text, but List"),
-    ],
-)
-def test_a_column_without_text_is_refused(tmp_path: Path, column: str, says: str) -> None:
-    with pytest.raises(DataError, match=says):
+@pytest.mark.parametrize("column", ["story", "label", "words"])
+def test_a_column_without_text_is_refused(tmp_path: Path, column: str) -> None:
+    told = f"d has no text in a column '{column}'; name .* as `json_field`, among text, body, label"
+    with pytest.raises(DataError, match=told):
         text_at(save(tmp_path / "d"), column)
 
 
@@ -135,9 +118,10 @@ def test_long_strings_are_text_too(tmp_path: Path) -> None:
     assert list(text_at(tmp_path / "d").documents()) == [b"a"]
 
 
-def test_a_dataset_without_rows_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="d has no rows; save one that has some text"):
-        text_at(save(tmp_path / "d", {"text": []}))
+@pytest.mark.parametrize("files", [0, 2])
+def test_a_dataset_without_rows_is_refused(tmp_path: Path, files: int) -> None:
+    with pytest.raises(DataError, match=r"the dataset .*d (has no text|cannot be read)"):
+        text_at(save(tmp_path / "d", {"text": []}, files or None))
 
 
 @pytest.mark.parametrize("damage", ["state.json", "dataset_info.json", "data-00001-of-00002.arrow"])
@@ -153,9 +137,3 @@ def test_a_dataset_that_was_copied_in_part_is_refused(
         path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=r"d cannot be read .*; save it again, or copy its whole"):
         text_at(tmp_path / "d")
-
-
-@pytest.mark.parametrize("state", ["", "[]", "{}", '{"_data_files": 3}'])
-def test_a_state_that_is_none_is_refused_without_the_package(tmp_path: Path, state: str) -> None:
-    with pytest.raises(DataError, match=r"the dataset .*d cannot be read \(.*; save it again"):
-        text_at(sketch(tmp_path / "d", state))

@@ -1,11 +1,14 @@
 """Virtual shards: every record once per pass, in an order that any position can resume."""
 
+import tracemalloc
+from collections import Counter
+from math import isqrt
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.tasks.data import shards
 from islands.tasks.data.shards import ShardKey, ShardPlan
 
 
@@ -73,13 +76,76 @@ def test_nothing_is_left_at_the_end_of_a_shard_or_beyond(position: int) -> None:
     assert list(ShardPlan(100, 4).groups(ShardKey(0, 0), position, 1)) == []
 
 
-def test_a_large_pass_is_shuffled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = ShardPlan(100, 7, seed=3)
-    keys = [ShardKey(pass_index, shard) for pass_index in range(2) for shard in range(7)]
-    wanted = [plan.members(key).tolist() for key in keys]
-    monkeypatch.setattr(shards, "KEPT_RECORDS", 99)
-    shards._large_order.cache_clear()  # noqa: SLF001  it is kept for all plans of a process
-    found = [plan.members(key) for key in keys]
-    assert [members.tolist() for members in found] == wanted
-    assert all(members.base is None for members in found)
-    assert shards._large_order.cache_info().misses == 2  # noqa: SLF001  as above
+@pytest.mark.parametrize("records", [1, 2, 7, 4097])
+def test_every_record_comes_once_in_each_pass(records: int) -> None:
+    plan = ShardPlan(records, 3, seed=5)
+    for pass_index in range(20):
+        groups = [plan.groups(ShardKey(pass_index, shard), 0, 2) for shard in range(3)]
+        read = [record for shard in groups for group, _ in shard for record in group.tolist()]
+        assert sorted(read) == list(range(records))
+
+
+@pytest.mark.parametrize("unlike", [False, True])
+def test_a_thousand_million_records_are_read_at_any_place_at_once(*, unlike: bool) -> None:
+    """No order is kept: of each shard, some records at its start, its middle and its end.
+
+    None comes twice, and an oracle finds the place of each again by the formula backwards.
+    """
+    records, shards = 10**9, 64
+    plan = ShardPlan(records, shards, seed=11, unlike=unlike)
+    tracemalloc.start()
+    places: list[int] = []
+    found: list[int] = []
+    for shard in range(shards):
+        size = plan.size(shard)
+        for start in (0, size // 2, size - 1000):
+            members = plan.members(ShardKey(2, shard), start, start + 1000)
+            places += range(
+                shard * records // shards + start, shard * records // shards + start + 1000
+            )
+            found += members.tolist()
+    group, after = next(plan.groups(ShardKey(2, 9), 12_345_678, 4))
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(set(found)) == len(found) == 192_000
+    assert 0 <= min(found) < records // 100
+    assert records - records // 100 < max(found) < records
+    assert (len(group), after) == (4, 12_345_682)
+    assert peak_bytes < 64 << 20
+    if not unlike:
+        assert [place_of(record, records, (11, 2)) for record in found[::97]] == places[::97]
+
+
+def place_of(record: int, records: int, seed: tuple[int, ...]) -> int:
+    """Return the place of a record in an order, by the network's rounds backwards."""
+    side = isqrt(records - 1) + 1
+    keys = [int(key) for key in np.random.SeedSequence(seed).generate_state(6, np.uint64)]
+    place = records
+    while place >= records:
+        left, right = divmod(record, side)
+        for key in reversed(keys):
+            left, right = (right - splitmix(left ^ key)) % side, left
+        record = place = left * side + right
+    return place
+
+
+def splitmix(number: int) -> int:
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        number = (number ^ number >> shift) * factor % 2**64
+    return number ^ number >> 31
+
+
+def test_a_shard_is_a_sample_of_the_whole_corpus() -> None:
+    """Of 10,000 records, each tenth of the corpus has its share, within five sigma."""
+    plan = ShardPlan(10**9, 10**5, seed=3)
+    for shard in range(20):
+        tenths = np.bincount(plan.members(ShardKey(0, shard)) // 10**8, minlength=10)
+        assert abs(tenths - 1000).max() < 5 * 30
+
+
+def test_each_order_of_a_few_records_comes_about_as_often() -> None:
+    """Of four records, all 24 orders come in 2,400 passes, the rarest half as often as expected."""
+    plan = ShardPlan(4, 1)
+    orders = Counter(tuple(plan.members(ShardKey(at, 0)).tolist()) for at in range(2400))
+    assert len(orders) == 24
+    assert min(orders.values()) > 50
