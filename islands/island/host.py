@@ -13,7 +13,7 @@ from islands.actors.ports import ThreadWorker
 from islands.island.follower import IslandFollower
 from islands.island.leader import LEADER, IslandLeader
 from islands.island.shares import HostShares
-from islands.learner.compute import ComputeThread
+from islands.learner.compute_thread import ComputeThread
 from islands.learner.stepped_compute import SteppedCompute
 from islands.protocol.messages.multihost import HostHello
 from islands.protocol.messages.registry import MULTIHOST_TYPES, PROTOCOL

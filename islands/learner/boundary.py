@@ -1,4 +1,4 @@
-"""A boundary between two steps: commands, snapshots and pieces of moments, whoever steps.
+"""A boundary between two steps: what is carried out there, and whether a step follows.
 
 In order, it carries out the commands that arrived (adopt, allow, plan, read, reset), then takes
 snapshots of the planned fragments, then pieces of moments that a peer waits for. All of these are
@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from islands.learner.step_data import StepData
 from islands.model.interfaces import Model, Snapshot
 from islands.numerics.codecs import decode
 from islands.protocol.errors import InvariantError
@@ -105,6 +106,26 @@ class PendingPiece:
         return events.MomentsRead(self.piece, self.asker, self.snapshot.buffer())
 
 
+class Dispatched(Protocol):
+    """A step that was dispatched and that may not have finished."""
+
+    def loss(self) -> float | None:
+        """Wait until the step is done and return its loss; None if the loss is not known."""
+
+    def metrics(self) -> dict[str, float]:
+        """Return what else the step reports, once it is done, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A step that was counted, with the totals and the lease positions after it."""
+
+    step: Dispatched
+    steps: int
+    tokens: int
+    leases: tuple[Lease, ...]
+
+
 class Copier(Protocol):
     """Waits for copies to the host that a boundary has begun, and reports them."""
 
@@ -119,26 +140,32 @@ class Copier(Protocol):
 
 
 class Boundary:
-    """Carries out commands on a model between its steps, and counts these.
+    """Carries out commands on a model between its steps, allows these, and counts them.
+
+    After `has_work` found none, `waiting` says that only a pending merge keeps it from stepping,
+    and `late` that only a batch does that has not been read yet.
 
     Args:
         model: the arrays that are trained.
         settings: settings of the run.
+        data: what steps are taken on.
         report: receives an event for every command that has a result.
         copier: waits for copies to the host.
-        follow: receives the leases of every `AllowSteps`.
     """
 
     def __init__(
         self,
         model: Model,
         settings: RunSettings,
+        data: StepData,
         *,
         report: Callable[[EngineEvent], None],
         copier: Copier,
-        follow: Callable[[tuple[Lease, ...]], None] = lambda _: None,
     ) -> None:
         self.model = model
+        self.data = data
+        self.waiting = False
+        self.late = False
         self.steps = 0
         self.tokens = 0
         self.order = 0
@@ -148,7 +175,9 @@ class Boundary:
         self._report = report
         self._copier = copier
         self._asked: deque[ReadMoments] = deque()
-        self._follow = follow
+        self._owed = False  # whether an `AllowSteps` has no answer yet
+        self._told: tuple[bool, bool] | None = (False, False)  # waiting and late, as told last
+        self._next_tokens = 0
         self._clock = clock_of(settings)
         self._until_tokens = 0
         self._until_steps: int | None = None
@@ -171,39 +200,53 @@ class Boundary:
         """Whether pieces of moments wait for further boundaries."""
         return bool(self._asked)
 
-    def granted(self, tokens: int) -> bool:
-        """Whether the quota has room for a step of so many tokens."""
-        return self.tokens + tokens <= self._until_tokens
-
-    @property
-    def awaits_merge(self) -> bool:
-        """Whether no step may be taken before a merge that is under way has ended."""
-        return self._until_steps is not None and self.steps >= self._until_steps
-
     @property
     def clock(self) -> float:
         """The learning-rate clock at the next step: the fleet's count of steps."""
         return self._clock.at(self.steps)
 
-    def stood_still(self) -> None:
-        """Note that no step follows this boundary, so the clock stands still too."""
-        self._clock.stood_still()
+    def has_work(self, *, wanted: bool = True) -> bool:
+        """Return whether a step may be taken: quota, data and pending merges allow one.
 
-    def adopt_now(self) -> None:
-        """Carry out also what was to wait for a later step, since none follows."""
-        while self.commands:
+        Without quota or leases, the values that were to be adopted later are adopted now.
+
+        Args:
+            wanted: whether whoever steps would take one.
+        """
+        tokens = self.data.next_tokens()
+        unused = tokens is not None and self.tokens + tokens <= self._until_tokens
+        merging = self._until_steps is not None and self.steps >= self._until_steps
+        self.waiting = unused and merging
+        able = unused and not merging and wanted
+        found = able and self.data.ready()
+        self.late = able and not found and self.data.expecting
+        if found:
+            self._next_tokens, self._owed, self._told = tokens or 0, False, None
+        elif not self.waiting:
+            self._clock.stood_still()
+        while not (found or self.waiting or self.late) and self.commands:
             self._perform(self.commands.popleft())
+        return found
 
-    def stepped(self, tokens: int) -> None:
-        """Count a step that was dispatched."""
+    def stepped(self, step: Dispatched) -> Running:
+        """Count a step that was dispatched, as `has_work` allowed."""
+        self.data.booked()
         self.steps += 1
-        self.tokens += tokens
+        self.tokens += self._next_tokens
+        return Running(step, self.steps, self.tokens, self.data.leases)
 
-    def carry_out(self) -> bool:
-        """Carry out commands and copies; returns whether there was an `AllowSteps`."""
-        allowed = False
+    def idled(self) -> events.Idled | None:
+        """Return the event that no step follows, and why; None if that was told before."""
+        if not self._owed and self._told == (self.waiting, self.late):
+            return None
+        self._owed, self._told = False, (self.waiting, self.late)
+        return events.Idled(
+            self.steps, self.tokens, self.data.leases, self.order, self.waiting, self.late
+        )
+
+    def carry_out(self) -> None:
+        """Carry out commands and copies."""
         for command in self._due():
-            allowed = allowed or isinstance(command, AllowSteps)
             self._perform(command)
         plan = self._plan
         for fragment, at_steps in zip_longest(plan.fragments, plan.at_steps):
@@ -212,7 +255,6 @@ class Boundary:
             asked = self._asked.popleft()
             snapshot = self.model.read_moments(asked.piece)
             self._copier.await_piece(PendingPiece(asked.piece, asked.asker, snapshot))
-        return allowed
 
     def _due(self) -> Iterator[EngineAction]:
         """Take the commands in their order, but for values that are to be adopted later."""
@@ -236,8 +278,8 @@ class Boundary:
                 self._plan = command
             case AllowSteps(until_tokens, leases, order, until_steps):
                 self.order, self._until_steps = order, until_steps
-                self._until_tokens = until_tokens
-                self._follow(leases)
+                self._until_tokens, self._owed = until_tokens, True
+                self.data.follow(leases)
             case ReadValue(request, incarnation):
                 payload = as_buffer(self.model.base_of(request.fragment))
                 self._report(events.ValueRead(request, incarnation, payload))

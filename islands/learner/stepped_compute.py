@@ -1,33 +1,27 @@
-"""Compute that is stepped by its caller: a loop of the user's own, which comes to each boundary.
+"""Compute that is stepped by its caller, which comes to each boundary: a user's loop, or our own.
 
-    user's thread   boundary ─▶ step ─▶ boundary ─▶ step ─▶ …
+    its thread      boundary ─▶ step ─▶ boundary ─▶ step ─▶ …
     actor's loop       ▲ commands          │ events
 
 A boundary stands before a step and announces it, since whoever processes more than its quota is
-dismissed. A step is counted at the next boundary, which shows that it was dispatched; what tells
-that it has finished comes with that boundary, and a thread of its own waits for it. A boundary
-waits in one case alone: no step may be taken, as before the first values, when the run is paused,
-without a quota, or before a merge that the run's preset waits for.
+dismissed. A user's step is counted at the next boundary, which shows that it was dispatched; what
+tells that it has finished comes with that boundary, and a thread of its own waits for it. A
+boundary waits in one case alone: no step may be taken, as before the first values, when the run is
+paused, without a quota or a batch, or before a merge that the run's preset waits for.
 
-Nothing else touches the device: all that is dispatched here is dispatched on the user's thread.
+Nothing else touches the device: all that is dispatched here is dispatched on that one thread.
 """
 
 import threading
-from collections.abc import Callable, Sequence
-from math import isfinite
-from typing import Protocol
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 
-from islands.learner.boundary import Boundary
-from islands.learner.commands import (
-    TO_STEP,
-    TO_WAIT,
-    BookCopy,
-    Commands,
-    LocalCommands,
-    enqueue,
-)
+from islands.learner.boundary import Boundary, Dispatched, Running
+from islands.learner.commands import TO_STEP, TO_WAIT, BookCopy, Commands, LocalCommands, enqueue
 from islands.learner.compute import (
     FIRST_STEPS_COMPILE,
+    STARVED_AFTER_S,
     ComputeFailed,
     Outlet,
     Post,
@@ -35,51 +29,29 @@ from islands.learner.compute import (
     made,
 )
 from islands.learner.copying import CopyThread, OrderedThread
+from islands.learner.step_data import StepData
 from islands.model.interfaces import Model
 from islands.model.memory_faults import memory_told
-from islands.protocol.identities import Lease
 from islands.protocol.learner.actions import AllowSteps, EngineAction
-from islands.protocol.learner.events import Idled, StepFinished, TrainerReady
+from islands.protocol.learner.events import Idled, TrainerReady
 from islands.protocol.settings.run import RunSettings
 from messaging.clock import Clock, MonotonicClock
 
 
-class Dispatched(Protocol):
-    """A step that the user's loop has dispatched and that may not have finished."""
-
-    def wait(self) -> float | None:
-        """Wait until the step is done and return its loss; None if the loss is not known."""
-
-    def metrics(self) -> dict[str, float]:
-        """Return what else the step reports, once it is done, by name."""
-
-
-class Leased(Protocol):
-    """The data of the leases that are held, if the loop reads what the syncer leases."""
-
-    def follow(self, leases: Sequence[Lease]) -> tuple[Lease, ...]:
-        """Replace the leases, and return them with the positions reached."""
-
-    def ready(self) -> bool:
-        """Read the next batch unless it was read; return whether there is one."""
-
-    def booked(self) -> tuple[Lease, ...]:
-        """Count what was taken for the last step, and return the leases after it."""
-
-
 class SteppedCompute:
-    """The boundaries of a model that its user steps.
+    """The boundaries of a model that its caller steps.
 
     Args:
-        model: the arrays that are trained; it is used on the user's thread alone.
+        model: the arrays that are trained; it is used on the thread that steps alone.
         settings: settings of the run.
         name: the learner's name, which its threads carry.
-        batch_tokens: tokens of each step.
+        data: what steps are taken on.
         clock: tells how long steps take.
         commands: where commands wait for their boundary; by default on this host alone.
-
-    Attributes:
-        batch_tokens: tokens of each step.
+        outlet: where events go.
+        own: whether the caller is a loop of the user's own: a thread of its own waits for its
+            steps, and it is told in a sentence where memory lacks. Otherwise each step is waited
+            for as soon as the next was counted, so at most two are under way.
     """
 
     def __init__(
@@ -87,38 +59,32 @@ class SteppedCompute:
         model: Model,
         settings: RunSettings,
         name: str,
-        batch_tokens: int,
+        data: StepData,
+        *,
         clock: Clock | None = None,
         commands: Commands | None = None,
+        outlet: Outlet | None = None,
+        own: bool = True,
     ) -> None:
-        self._outlet = Outlet()
+        self._outlet = outlet or Outlet()
         self._commands = commands or LocalCommands()
-        self._copier = CopyThread(
+        self.copier = CopyThread(
             name,
             report=self._outlet.report,
             failed=self._failed,
             room=self._commands.wake,
             books=not self._commands.agreed,
         )
-        self._finisher = OrderedThread(f"steps-{name}", self._failed)
-        self._boundary = Boundary(
-            model,
-            settings,
-            report=self._outlet.report,
-            copier=self._copier,
-            follow=self._follow,
+        self._finisher = OrderedThread(f"steps-{name}", self._failed) if own else None
+        self.boundary = Boundary(
+            model, settings, data, report=self._outlet.report, copier=self.copier
         )
-        self._model = model
-        self.batch_tokens = batch_tokens
         self._clock = clock or MonotonicClock()
         self._resting = False
         self._lock = threading.Lock()  # a command is queued before `rest`, or answered after it
-        self._leases: tuple[Lease, ...] = ()
-        self._data: Leased | None = None  # what the leases are of; by default the user's own affair
-        self._owed = False  # whether an `AllowSteps` has no answer yet
-        self._why: bool | None = None  # whether it stands still for a merge, as was reported last
-        self._began_s = 0.0
-        self._ready_s = 0.0
+        self._running: Callable[[float], object] | None = None  # waits for the last step
+        self._began_s = self._ready_s = self._clock.now_s()
+        self._data_wait_s = 0.0
 
     # --- on the actor's loop ------------------------------------------------------------------
 
@@ -130,12 +96,12 @@ class SteppedCompute:
     @property
     def model(self) -> Model:
         """The model, of which only the shapes may be read here."""
-        return self._model
+        return self.boundary.model
 
     def start(self, post: Post) -> None:
         """Tell that the model is ready, as it is before its user joins a run."""
         self._outlet.open(post)
-        self._outlet.report(made(self._model))
+        self._outlet.report(made(self.boundary.model))
         self._outlet.report(TrainerReady(self.batch_tokens))
 
     def command(self, command: EngineAction) -> None:
@@ -144,14 +110,15 @@ class SteppedCompute:
                 self._commands.put(command)
                 return
         if isinstance(command, AllowSteps):
-            self._report_idle(command.order, waiting=False)
+            at = self.boundary
+            self._tell(Idled(at.steps, at.tokens, at.data.leases, command.order))
 
     def stop(self) -> None:
         """Let no boundary wait, and carry out nothing more."""
         self._outlet.close()
         self._commands.stop()
 
-    # --- on the user's thread -----------------------------------------------------------------
+    # --- on the thread that steps -------------------------------------------------------------
 
     @property
     def stopped(self) -> bool:
@@ -162,40 +129,40 @@ class SteppedCompute:
         return self._commands.ended
 
     @property
-    def clock(self) -> float:
-        """The learning-rate clock at the next step: the fleet's count of steps."""
-        return self._boundary.clock
+    def batch_tokens(self) -> int:
+        """Tokens of the next step; 0 if there is no data for one."""
+        return self.boundary.data.next_tokens() or 0
 
-    @property
-    def whole(self) -> bool:
-        return bool(self._boundary.versions)
-
-    @property
-    def leases(self) -> tuple[Lease, ...]:
-        """The leases that are held, with the positions of the steps that were counted."""
-        return self._leases
-
-    @property
-    def steps(self) -> int:
-        return self._boundary.steps
-
-    def reads(self, data: Leased) -> None:
+    def reads(self, data: StepData) -> None:
         """Have every step take a batch of the leases from here on."""
-        self._data = data
-        self._leases = data.follow(self._leases)
+        data.follow(self.boundary.data.leases)
+        self.boundary.data = data
 
-    def stepped(self, step: Dispatched) -> None:
-        """Count the step that was dispatched since the last boundary."""
-        boundary = self._boundary
-        if self._data is not None:
-            self._leases = self._data.booked()
-        boundary.stepped(self.batch_tokens)
-        steps, tokens = boundary.steps, boundary.tokens
-        leases, began_s = self._leases, self._began_s
-        self._finisher.submit(lambda: self._await_step(step, began_s, steps, tokens, leases))
+    def stepped(self, step: Dispatched, *, drained: bool = False) -> None:
+        """Count the step that was dispatched since the last boundary.
 
-    def arrive(self, until: Callable[[], bool] | None = None) -> bool:
+        Args:
+            drained: whether the step before was done at that boundary.
+        """
+        running = self.boundary.stepped(step)
+        finish = partial(self._finish, running, self._began_s, self._data_wait_s)
+        self._data_wait_s = 0.0
+        if self._finisher is not None:
+            self._finisher.submit(finish)
+            return
+        self._finish_last(self._began_s - self._ready_s if drained else 0.0)
+        self._running = finish
+
+    def arrive(
+        self,
+        until: Callable[[], bool] | None = None,
+        also: Callable[[], object] = lambda: None,
+    ) -> bool:
         """Carry out what is due at a boundary, and wait for as long as no step may be taken.
+
+        Args:
+            until: what is waited for, where no step is to follow.
+            also: done at each boundary when all else was carried out.
 
         Returns:
             Whether a step may be taken, or what was waited for is true. False: the learner ended.
@@ -204,14 +171,13 @@ class SteppedCompute:
             self._carry_out(TO_STEP if until is None else TO_WAIT)
             if self._commands.ended:
                 return False
-            if until is not None:
-                if until():
-                    return True
-            elif self._may_step():
-                self._owed, self._why, self._began_s = False, None, self._clock.now_s()
+            also()
+            if until is not None and until():
+                return True
+            if self.boundary.has_work(wanted=until is None):
+                self._began_s = self._clock.now_s()
                 return True
             self._stand_still()
-            self._sleep()
         return False
 
     def rest(self) -> None:
@@ -221,68 +187,68 @@ class SteppedCompute:
         """
         with self._lock:
             self._resting = True
-            waiting = self._commands.rest(self._boundary.steps)
+            waiting = self._commands.rest(self.boundary.steps)
         for command in waiting:
             if not isinstance(command, BookCopy):
                 self.command(command)
 
     def close(self) -> None:
-        self._copier.close()
-        self._finisher.close()
+        self.copier.close()
+        if self._finisher is not None:
+            self._finisher.close()
 
     def _carry_out(self, to: str) -> None:
-        taken = self._commands.take(self._boundary.steps, to)
+        taken = self._commands.take(self.boundary.steps, to)
         for command in taken:
             if isinstance(command, BookCopy):
-                self._copier.book(command.fragment)
-                continue
-            self._owed |= isinstance(command, AllowSteps)
-            enqueue(self._boundary.commands, command)
+                self.copier.book(command.fragment)
+            else:
+                enqueue(self.boundary.commands, command)
         if taken or not self._commands.ended:  # or other hosts may be gone, who would do the same
-            with memory_told(self._model.layout):
-                self._boundary.carry_out()
-
-    def _may_step(self) -> bool:
-        if not self._boundary.granted(self.batch_tokens) or self._boundary.awaits_merge:
-            return False
-        return self._data is None or self._data.ready()
+            layout = self.boundary.model.layout
+            with nullcontext() if self._finisher is None else memory_told(layout):
+                self.boundary.carry_out()
 
     def _stand_still(self) -> None:
-        """Carry out what would wait for a later step; tell that none follows, if that is new."""
-        boundary = self._boundary
-        waiting = boundary.granted(self.batch_tokens) and boundary.awaits_merge
-        if not waiting:
-            boundary.stood_still()
-            boundary.adopt_now()
-        if self._owed or self._why is not waiting:
-            self._report_idle(boundary.order, waiting=waiting)
-            self._owed, self._why = False, waiting
+        """Tell that no step follows, if that is news, and wait until there may be one.
 
-    def _report_idle(self, order: int, *, waiting: bool) -> None:
+        A batch that has not been read yet may come soon, so that is told after a while.
+        """
+        self._finish_last()
+        patient = self.boundary.late and self._clock.now_s() - self._ready_s < STARVED_AFTER_S
+        idled = None if patient else self.boundary.idled()
+        if idled is not None:
+            self._tell(idled)
+        awaited, began_s = self.boundary.data.expecting, self._clock.now_s()
+        if not self.boundary.unread:
+            self._commands.sleep(STARVED_AFTER_S if patient else None)
+        if awaited:
+            self._data_wait_s += self._clock.now_s() - began_s
+
+    def _tell(self, idled: Idled) -> None:
         """Tell that no step follows, after all steps before were reported."""
-        steps, tokens = self._boundary.steps, self._boundary.tokens
-        idle = Idled(steps, tokens, self._leases, order, waiting=waiting)
-        self._finisher.submit(lambda: self._outlet.report(idle))
+        if self._finisher is None:
+            self._outlet.report(idled)
+        else:
+            self._finisher.submit(lambda: self._outlet.report(idled))
 
-    def _sleep(self) -> None:
-        if not self._boundary.unread:
-            self._commands.sleep()
+    def _finish_last(self, gap_s: float = 0.0) -> None:
+        finish, self._running = self._running, None
+        if finish is not None:
+            finish(gap_s)
 
-    def _follow(self, leases: tuple[Lease, ...]) -> None:
-        """Hold the leases; their positions never change where a loop reads data of its own."""
-        self._leases = leases if self._data is None else self._data.follow(leases)
+    # --- on the thread that waits for steps ---------------------------------------------------
 
-    # --- on other threads ---------------------------------------------------------------------
-
-    def _await_step(
-        self, step: Dispatched, began_s: float, steps: int, tokens: int, leases: tuple[Lease, ...]
+    def _finish(
+        self, running: Running, began_s: float, data_wait_s: float, gap_s: float = 0.0
     ) -> None:
-        loss = step.wait()
+        """Wait for a step, and report it."""
+        loss = running.step.loss()
         now_s = self._clock.now_s()
-        took_s = now_s - max(began_s, self._ready_s) if steps > FIRST_STEPS_COMPILE else 0.0
+        compiled = running.steps > FIRST_STEPS_COMPILE
+        took_s = now_s - max(began_s, self._ready_s) if compiled else 0.0
         self._ready_s = now_s
-        event = StepFinished(steps, tokens, took_s, loss is None or isfinite(loss), leases)
-        self._outlet.report(StepReport(event, loss, 0.0, 0.0, step.metrics()))
+        self._outlet.report(StepReport.of(running, loss, took_s, gap_s, data_wait_s))
 
     def _failed(self, error: Exception) -> None:
         self._outlet.report(ComputeFailed(error))

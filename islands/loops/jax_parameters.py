@@ -25,7 +25,7 @@ from jaxtyping import Array, PyTree
 from numpy.typing import NDArray
 
 from islands.layout.leaves import Layout
-from islands.learner.stepped_compute import Dispatched
+from islands.learner.boundary import Dispatched
 from islands.loops.own_model import NO_METRICS, OwnMoments, check_finite, places_of
 from islands.model.compiled_functions import CompiledFunctions
 from islands.model.device_transfer import PieceShape, cut_of, read_rows
@@ -57,15 +57,15 @@ class Step:
     """A step that was dispatched: one number of what it made, its loss and its metrics."""
 
     number: Array
-    loss: Loss | None
+    given: Loss | None
     told: Mapping[str, Loss]
 
-    def wait(self) -> float | None:
+    def loss(self) -> float | None:
         """Wait until the step is done, and return its loss; nan if what it made is no number."""
         made = float(self.number)
         if not isfinite(made):
             return made
-        return None if self.loss is None else _mean(self.loss)
+        return None if self.given is None else _mean(self.given)
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics that can still be read."""

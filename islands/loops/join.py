@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from islands.layout.leaves import Layout
 from islands.layout.loop_layout import SHARDS, LoopLayout
+from islands.learner.step_data import StepData
 from islands.learner.stepped_compute import SteppedCompute
 from islands.loops.background import Background
 from islands.loops.host_background import HostBackground, place_of
@@ -186,7 +187,7 @@ def enter(
             parameters.model,
             settings,
             who.name,
-            tokens,
+            StepData(tokens),
             commands=begun.commands,
         )
         background.enter(compute)

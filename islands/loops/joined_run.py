@@ -71,7 +71,7 @@ class JoinedRun(Generic[Tree]):
         self._ended = False
         self._undo: list[Callable[[], object]] = []
         self._logged: dict[str, object] = {}
-        compute.arrive(until=lambda: compute.whole)
+        compute.arrive(until=lambda: bool(compute.boundary.versions))
         self._raise_failure()
         self._give()
 
@@ -114,7 +114,7 @@ class JoinedRun(Generic[Tree]):
 
         It goes on where the run is, so a learner that joins late does not begin to warm up.
         """
-        return self._compute.clock
+        return self._compute.boundary.clock
 
     def boundary(self, params: Tree, loss: object = None, *, opt_state: object = None) -> Tree:
         """Exchange what is due between two steps, and wait until the next step may be taken.
@@ -198,16 +198,15 @@ class JoinedRun(Generic[Tree]):
                 "this run leases no records: its first loop tells how many there are, by "
                 "islands.join(…, records=NUMBER)"
             )
-        if size > self._compute.batch_tokens:
+        tokens = self._compute.batch_tokens
+        if size > tokens:
             raise SettingsError(
-                f"a batch has {size} records, and tokens_per_step is {self._compute.batch_tokens}; "
+                f"a batch has {size} records, and tokens_per_step is {tokens}; "
                 "it must be at least as many"
             )
-        if self._leased or self._compute.steps:
+        if self._leased or self._compute.boundary.steps:
             raise TaskError("run.batches is called once, before the first step")
-        leased = LeasedBatches(
-            self._records, size, read, for_step=self._compute.batch_tokens // size
-        )
+        leased = LeasedBatches(self._records, size, read, tokens)
         self._leased = True
         self._compute.reads(leased)
         if self._announced and not leased.ready():  # after a boundary, such as that in `join`

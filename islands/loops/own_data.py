@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from islands.learner.step_data import StepData
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.identities import Lease
 from islands.tasks.data.batch_source import key_of
@@ -31,19 +32,20 @@ Read = Callable[[NDArray[np.int64]], Batch]
 # --- batches of leased records ----------------------------------------------------------------
 
 
-class LeasedBatches(Generic[Batch]):
+class LeasedBatches(StepData, Generic[Batch]):
     """The batches of the leases that are held.
 
     Args:
         plan: how records are divided among shards.
         read: reads a batch; called on the loop's thread, in a boundary.
-        for_step: most batches of one step.
+        tokens: of each step, which has at most as many records.
 
     Raises:
         SettingsError: no shard has room for a batch.
     """
 
-    def __init__(self, plan: ShardPlan, size: int, read: Read[Batch], *, for_step: int = 1) -> None:
+    def __init__(self, plan: ShardPlan, size: int, read: Read[Batch], tokens: int) -> None:
+        super().__init__(tokens)
         least = plan.records // plan.shards
         if not 1 <= size <= least:
             raise SettingsError(
@@ -53,19 +55,17 @@ class LeasedBatches(Generic[Batch]):
         self._plan = plan
         self._size = size
         self._read = read
-        self._leases: tuple[Lease, ...] = ()
         self._members: dict[ShardKey, NDArray[np.int64]] = {}  # of the shards that are being read
         self._next: tuple[Batch, tuple[Lease, ...]] | None = None
-        self._for_step = for_step
+        self._for_step = tokens // size  # most batches of one step
         self._taken: tuple[Lease, ...] = ()  # the leases after the batches of the step to come
         self._batches = 0  # how many these are
 
-    def follow(self, leases: Sequence[Lease]) -> tuple[Lease, ...]:
-        self._leases = _advanced(leases, self._leases)
-        held = [key_of(lease) for lease in self._leases if not lease.done]
+    def follow(self, leases: Sequence[Lease]) -> None:
+        self.leases = _advanced(leases, self.leases)
+        held = [key_of(lease) for lease in self.leases if not lease.done]
         self._members = {key: self._members[key] for key in held if key in self._members}
         self._next = None
-        return self._leases
 
     def ready(self) -> bool:
         if self._next is None:
@@ -92,17 +92,16 @@ class LeasedBatches(Generic[Batch]):
         self._next = None
         return batch
 
-    def booked(self) -> tuple[Lease, ...]:
-        self._leases = _advanced(self._leases, self._taken)
+    def booked(self) -> None:
+        self.leases = _advanced(self.leases, self._taken)
         self._forget_taken()
-        return self._leases
 
     def _found(self) -> tuple[NDArray[np.int64], tuple[Lease, ...]] | None:
         """Return the next records, and the leases after them; None if there are too few."""
         if self._batches >= self._for_step:
             self._forget_taken()
         parts: list[NDArray[np.int64]] = []
-        leases = _advanced(self._leases, self._taken)
+        leases = _advanced(self.leases, self._taken)
         after = {key_of(lease): lease for lease in leases}
         missing = self._size
         for lease in sorted(leases, key=lambda lease: (lease.position == 0, lease)):

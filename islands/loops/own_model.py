@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from islands.layout.leaves import Layout
-from islands.learner.stepped_compute import Dispatched
+from islands.learner.boundary import Dispatched
 from islands.model.interfaces import Model, MomentsCopy
 from islands.model.moment_plan import MomentPlan
 from islands.protocol.errors import InvariantError, TaskError

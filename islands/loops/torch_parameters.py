@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from islands.layout.leaves import VALUE_BYTES, Layout, Piece
-from islands.learner.stepped_compute import Dispatched
+from islands.learner.boundary import Dispatched
 from islands.loops.own_model import NO_METRICS, OwnMoments, check_finite, places_of
 from islands.loops.torch_moments import TorchCopy, TorchMoments, recorded
 from islands.model.interfaces import host_named
@@ -34,18 +34,18 @@ class TorchStep:
     """A step that was dispatched: one number of what it made, its loss and its metrics."""
 
     number: torch.Tensor
-    loss: torch.Tensor | float | None
+    given: torch.Tensor | float | None
     told: Mapping[str, torch.Tensor | float]
     arrived: "torch.cuda.Event | None"
 
-    def wait(self) -> float | None:
+    def loss(self) -> float | None:
         """Wait until the step is done, and return its loss; nan if what it made is no number."""
         if self.arrived is not None:
             self.arrived.synchronize()
         made = float(self.number)
         if not isfinite(made):
             return made
-        return None if self.loss is None else float(self.loss)
+        return None if self.given is None else float(self.given)
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics."""

@@ -29,7 +29,8 @@ from islands.files.tape_writing import FileTape, MemoryTape, Tape
 from islands.layout.loop_layout import LoopLayout
 from islands.learner.actor import LearnerActor
 from islands.learner.commands import Commands
-from islands.learner.compute import Compute, ComputeThread, StepReport
+from islands.learner.compute import Compute, StepReport
+from islands.learner.compute_thread import ComputeThread
 from islands.learner.moments import CheckpointFile
 from islands.model.interfaces import Place, Workload
 from islands.model.workload import load_workload

@@ -23,7 +23,8 @@ from islands.actors.ports import ProcessEnd
 from islands.actors.role_actor import Context
 from islands.files.disk import RealDisk
 from islands.learner.actor import LearnerActor
-from islands.learner.compute import ComputeThread, StepReport
+from islands.learner.compute import StepReport
+from islands.learner.compute_thread import ComputeThread
 from islands.model.evaluation import Judged, attempt
 from islands.model.interfaces import Trainer
 from islands.model.jax_settings import cpu_environment

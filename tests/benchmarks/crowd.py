@@ -37,7 +37,7 @@ import msgspec
 from islands.actors.ports import ThreadWorker
 from islands.files.tape_writing import MemoryTape
 from islands.learner.actor import LearnerActor
-from islands.learner.compute import ComputeThread
+from islands.learner.compute_thread import ComputeThread
 from islands.model.interfaces import Place
 from islands.model.workload import load_workload
 from islands.protocol.identities import SUPERVISOR, Role

@@ -22,7 +22,7 @@ import numpy as np
 
 from islands.lab.toys.toy_workload import Accelerator
 from islands.layout.loop_layout import LoopLayout
-from islands.learner.stepped_compute import Dispatched
+from islands.learner.boundary import Dispatched
 from islands.loops.join import enter, membership
 from islands.loops.joined_run import JoinedRun
 from islands.loops.own_model import NO_METRICS
@@ -44,7 +44,7 @@ class Finished:
 
     step: PendingStep
 
-    def wait(self) -> float:
+    def loss(self) -> float:
         return self.step.loss()
 
     def metrics(self) -> dict[str, float]:

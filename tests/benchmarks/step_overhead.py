@@ -36,7 +36,8 @@ from islands.files.disk import RealDisk
 from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy_workload import Accelerator
 from islands.learner.actor import LearnerActor
-from islands.learner.compute import ComputeThread, StepReport
+from islands.learner.compute import StepReport
+from islands.learner.compute_thread import ComputeThread
 from islands.model.interfaces import Trainer
 from islands.model.jax_trainer import JaxTrainer
 from islands.numerics.merge import warm_up

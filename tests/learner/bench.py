@@ -1,9 +1,11 @@
 """The harness of a learner: its state with the actions of its last event, and copies by hand."""
 
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from islands.learner.boundary import PendingPiece, PendingSnapshot
+from islands.learner.boundary import Boundary, PendingPiece, PendingSnapshot, Running
+from islands.learner.step_data import TrainerData
+from islands.model.interfaces import Trainer
 from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
@@ -194,3 +196,16 @@ class Copies:
 
     def await_piece(self, taken: PendingPiece) -> None:
         self.pieces.append(taken)
+
+
+class TrainedBoundary(Boundary):
+    """The boundary of a trainer, with the steps that it allows."""
+
+    def __init__(self, trainer: Trainer, settings: RunSettings, **ports: Any) -> None:  # noqa: ANN401
+        self.trainer, self.settings, self.batches = trainer, settings, TrainerData(trainer)
+        super().__init__(trainer, settings, self.batches, **ports)
+
+    def dispatch(self) -> Running:
+        """Take the step that `has_work` found."""
+        rate = self.settings.learning_rate_at(self.clock)
+        return self.stepped(self.trainer.step(self.batches.take(), rate))

@@ -11,13 +11,8 @@ import pytest
 
 from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.boundary import PIECES_PER_BOUNDARY
-from islands.learner.compute import (
-    FIRST_STEPS_COMPILE,
-    ComputeEvent,
-    ComputeFailed,
-    ComputeThread,
-    StepReport,
-)
+from islands.learner.compute import FIRST_STEPS_COMPILE, ComputeEvent, ComputeFailed, StepReport
+from islands.learner.compute_thread import ComputeThread
 from islands.learner.moments import KEEP_INTERVAL_S, CheckpointFile
 from islands.model.interfaces import PendingStep
 from islands.protocol.errors import TaskError, TaskFailedError
@@ -26,6 +21,7 @@ from islands.protocol.learner import events
 from islands.protocol.learner.actions import AdoptValue, AllowSteps, LoadMoments, ReadMoments
 from islands.protocol.settings.run import RunSettings
 from islands.tasks.data.shards import ShardKey
+from messaging.clock import Clock
 from messaging.codec.tensors import as_buffer
 
 LIMIT_S = 30.0
@@ -37,9 +33,13 @@ class Device:
     """A thread with a toy trainer, and what it told."""
 
     def __init__(
-        self, make: Callable[[], NumpyTrainer] | None = None, kept: CheckpointFile | None = None
+        self,
+        make: Callable[[], NumpyTrainer] | None = None,
+        kept: CheckpointFile | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        self.compute = ComputeThread(make or made, RunSettings(fragments=2), "ana", kept)
+        settings = RunSettings(fragments=2)
+        self.compute = ComputeThread(make or made, settings, "ana", kept, clock=clock)
         self.told: asyncio.Queue[ComputeEvent] = asyncio.Queue()
         self.compute.start(self.told.put_nowait)
 
@@ -126,8 +126,7 @@ async def test_a_step_that_its_dispatch_takes_is_timed_after_a_stop_as_well() ->
             return super().step(batch, learning_rate)
 
     clock = Clock()
-    device = Device(lambda: Inline(2, batch_tokens=BATCH))
-    device.compute._clock = clock  # noqa: SLF001  nothing else tells it the time
+    device = Device(lambda: Inline(2, batch_tokens=BATCH), clock=clock)
     times_s = []
     async with asyncio.timeout(LIMIT_S):
         await device.wait(events.TrainerReady)
@@ -223,8 +222,7 @@ def test_a_failure_while_moments_are_written_leaves_no_thread_behind(tmp_path: P
 
     async def main() -> None:
         trainer = Failing(2, batch_tokens=BATCH, moment_piece_bytes=8)
-        device = Device(lambda: trainer, CheckpointFile(tmp_path, "run"))
-        device.compute._clock = Leaping()  # noqa: SLF001  five minutes are too long for a test
+        device = Device(lambda: trainer, CheckpointFile(tmp_path, "run"), Leaping())
         for index, fragment in enumerate(trainer.layout.fragments):
             value = np.zeros(fragment.size, np.float32)
             device.compute.command(

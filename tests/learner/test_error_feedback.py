@@ -5,7 +5,6 @@ import pytest
 
 from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.commands import enqueue
-from islands.learner.engine import Engine
 from islands.numerics.codecs import QUANTIZERS, decode, encode
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Ticket, Version
 from islands.protocol.learner import actions
@@ -16,7 +15,7 @@ from islands.protocol.sessions import UpdateArrived
 from islands.protocol.settings.choices import Adoption, Precision
 from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer
-from tests.learner.bench import ANA, BATCH, Bench, Copies, stepping
+from tests.learner.bench import ANA, BATCH, Bench, Copies, TrainedBoundary, stepping
 
 ZERO = FragmentIndex(0)
 CARRY = Adoption.DELAY_CORRECTED
@@ -24,36 +23,36 @@ LEASE = Lease(0, 0, 0)
 
 
 class Carried:
-    """An engine that keeps its local work, and a syncer of one fragment that only adds."""
+    """A boundary that keeps its local work, and a syncer of one fragment that only adds."""
 
     def __init__(self, precision: Precision, *, error_feedback: bool = True) -> None:
         settings = RunSettings(
             fragments=1, adoption=CARRY, precision=precision, error_feedback=error_feedback
         )
         self.copies = Copies()
-        self.engine = Engine(
+        self.boundary = TrainedBoundary(
             NumpyTrainer(1, batch_tokens=BATCH, shards=4, batches_per_shard=40),
             settings,
             report=lambda _: None,
             copier=self.copies,
         )
         self.precision, self.feeds_back = precision, error_feedback
-        self.size = self.engine.trainer.layout.fragments[0].size
+        self.size = self.boundary.trainer.layout.fragments[0].size
         self.value = np.zeros(self.size, np.float32)
         self.number = 0
         self.adopt(None, None)
-        enqueue(self.engine.boundary.commands, actions.PlanSnapshots((ZERO,)))
-        enqueue(self.engine.boundary.commands, actions.AllowSteps(400 * BATCH, (LEASE,)))
-        self.engine.boundary.carry_out()
+        enqueue(self.boundary.commands, actions.PlanSnapshots((ZERO,)))
+        enqueue(self.boundary.commands, actions.AllowSteps(400 * BATCH, (LEASE,)))
+        self.boundary.carry_out()
 
     @property
     def local(self) -> np.ndarray:
-        return self.engine.trainer.value(0)
+        return self.boundary.trainer.value(0)
 
     def step(self) -> memoryview:
-        assert self.engine.has_work()
-        self.engine.dispatch()
-        self.engine.boundary.carry_out()
+        assert self.boundary.has_work()
+        self.boundary.dispatch()
+        self.boundary.carry_out()
         return self.copies.snapshots[-1].snapshot.buffer()
 
     def adopt(self, merged: Merged | None, sent: memoryview | None) -> None:
@@ -65,8 +64,8 @@ class Carried:
             *(ZERO, version, 0.0, 1, who, value, carry, merged, sent), sent_precision=told
         )
         self.number += 1
-        enqueue(self.engine.boundary.commands, command)
-        self.engine.boundary.carry_out()
+        enqueue(self.boundary.commands, command)
+        self.boundary.carry_out()
 
 
 @pytest.mark.parametrize("precision", [each for each in QUANTIZERS if each.on_host])

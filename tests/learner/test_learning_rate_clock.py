@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.world import LearnerHost, NumpyTrainers, World
-from islands.learner.engine import Engine
 from islands.model.interfaces import PendingStep
 from islands.protocol.identities import SYNCER, FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner.actions import AdoptValue, AllowSteps
@@ -17,7 +16,7 @@ from islands.protocol.learner.learning_rate_clock import FleetClock
 from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer
 from messaging.simulation.virtual_time import run_virtual
-from tests.learner.bench import Copies
+from tests.learner.bench import Copies, TrainedBoundary
 
 
 def following(interval: int, *carried: tuple[int, float], epoch: int = 1) -> FleetClock:
@@ -199,20 +198,18 @@ def test_the_rate_of_a_step_is_that_of_the_fleets_clock() -> None:
     def ignore(_: object) -> None:
         pass
 
-    engine = Engine(trainer, settings, report=ignore, copier=Copies())
-    engine.boundary.commands.append(
-        AllowSteps(10**6, tuple(Lease(0, shard, 0) for shard in range(8)))
-    )
+    boundary = TrainedBoundary(trainer, settings, report=ignore, copier=Copies())
+    boundary.commands.append(AllowSteps(10**6, tuple(Lease(0, shard, 0) for shard in range(8))))
     value = as_buffer(np.zeros(trainer.layout.fragments[0].size, np.float32))
     for number, told in enumerate((9.0, 10.0, 11.0)):
         command = AdoptValue(
             FragmentIndex(0), Version(1, number), told, 1, Incarnation(1, 1), value
         )
-        engine.boundary.commands.append(command)
-        engine.boundary.carry_out()
+        boundary.commands.append(command)
+        boundary.carry_out()
         for _ in range(5):
-            assert engine.has_work()
-            engine.dispatch()
+            assert boundary.has_work()
+            boundary.dispatch()
     clocks = clock_of(np.array(trainer.kept)[-5:, 1])
     assert clocks.tolist() == pytest.approx([11.0, 11.2, 11.4, 11.6, 11.8], abs=1e-6)
 

@@ -24,7 +24,7 @@ from islands.protocol.settings.choices import Automatic, LearnerWaits
 from islands.protocol.settings.run import RunSettings
 from tests.learner import bench as states
 from tests.learner.bench import stand_still, stepping_by
-from tests.learner.test_engine import BATCH, FIRST, Bench
+from tests.learner.test_boundary import BATCH, FIRST, Bench
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_compute_without_quota_adopts_what_was_to_come_later() -> None:
     bench.step()
     bench.do(replace(bench.adopt(1), at_steps=9))
     assert len(bench.adopted) == 1
-    assert not bench.engine.has_work()
-    assert not bench.engine.waiting
+    assert not bench.boundary.has_work()
+    assert not bench.boundary.waiting
     assert [event.version.number for event in bench.adopted] == [0, 1]
 
 
@@ -116,8 +116,8 @@ def test_compute_waits_at_its_limit_of_steps() -> None:
     bench.do(bench.adopt(0), AllowSteps(10 * BATCH, (Lease(0, 0, 0),), until_steps=1))
     bench.step()
     bench.do(replace(bench.adopt(1), at_steps=2))
-    assert not bench.engine.has_work()
-    assert bench.engine.waiting
+    assert not bench.boundary.has_work()
+    assert bench.boundary.waiting
     assert len(bench.adopted) == 1
     bench.do(AllowSteps(10 * BATCH, (Lease(0, 0, 0),), until_steps=2))
     bench.step()
@@ -140,10 +140,10 @@ def test_mixing_keeps_a_share_of_the_local_value() -> None:
     bench = Bench()
     bench.do(bench.adopt(3), AllowSteps(10 * BATCH, (Lease(0, 0, 0),)))
     bench.step()
-    local = bench.engine.trainer.value(0)
+    local = bench.boundary.trainer.value(0)
     assert np.abs(local - 3).max() > 1e-4
     bench.do(replace(bench.adopt(5), local_share=0.25))
-    np.testing.assert_allclose(bench.engine.trainer.value(0), 0.25 * local + 0.75 * 5, rtol=2e-7)
+    np.testing.assert_allclose(bench.boundary.trainer.value(0), 0.25 * local + 0.75 * 5, rtol=2e-7)
 
 
 def waiting(interval_steps: int = 4) -> states.Bench:

@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
+from islands.learner.step_data import StepData
 from islands.learner.stepped_compute import SteppedCompute
 from islands.loops.jax_parameters import JaxParameters
 from islands.loops.joined_run import NO_STEP, JoinedRun
@@ -30,9 +31,11 @@ Tree = dict[str, Array]
 class Loop:
     """A run of one loop, which may take as many steps as a test wants."""
 
-    def __init__(self, parameters: Parameters[Any], records: ShardPlan | None = None) -> None:
+    def __init__(
+        self, parameters: Parameters[Any], records: ShardPlan | None = None, tokens: int = BATCH
+    ) -> None:
         self.parameters, self.background = parameters, Alone()
-        self.compute = SteppedCompute(parameters.model, SETTINGS, "ana", BATCH)
+        self.compute = SteppedCompute(parameters.model, SETTINGS, "ana", StepData(tokens))
         self.background.leaving = self.compute.stop
         self.adopt(1)
         self.compute.command(AllowSteps(1000 * BATCH, (Lease(0, 0, 0),), 1))
@@ -72,7 +75,7 @@ def test_one_step_among_fifty_boundaries_is_one_step() -> None:
             if number == 20:
                 params = stepped(params)
         run.done(params)
-    assert loop.compute.steps == 1
+    assert loop.compute.boundary.steps == 1
     assert loop.background.told == [f"ana: {NO_STEP}"]
 
 
@@ -83,7 +86,7 @@ def test_values_that_were_adopted_are_no_step() -> None:
         loop.adopt(number)
         params = loop.run.boundary(params)
         assert params["a"].tolist() == [number] * 8
-    assert loop.compute.steps == 0
+    assert loop.compute.boundary.steps == 0
 
 
 def test_a_loop_that_keeps_its_own_arrays_takes_no_step_by_them() -> None:
@@ -94,7 +97,7 @@ def test_a_loop_that_keeps_its_own_arrays_takes_no_step_by_them() -> None:
     for _ in range(3):
         found = loop.run.boundary(mine)
         assert found["a"].tolist() == [7] * 8
-    assert loop.compute.steps == 0
+    assert loop.compute.boundary.steps == 0
 
 
 def test_what_is_not_trained_shows_no_step() -> None:
@@ -103,7 +106,7 @@ def test_what_is_not_trained_shows_no_step() -> None:
     for number in range(5):
         params = loop.run.boundary({**params, "count": jnp.float32(number)})
     assert float(params["count"]) == 4
-    assert loop.compute.steps == 0
+    assert loop.compute.boundary.steps == 0
 
 
 def test_a_wrapped_step_that_changes_nothing_is_none() -> None:
@@ -118,7 +121,7 @@ def test_a_wrapped_step_that_changes_nothing_is_none() -> None:
     for _ in range(40):
         state = wrapped(state)
     loop.run.done(state)
-    assert loop.compute.steps == 10
+    assert loop.compute.boundary.steps == 10
 
 
 def leased(
@@ -126,8 +129,7 @@ def leased(
 ) -> tuple[list[list[int]], Loop]:
     """Take steps of several batches of four records each; return what was read, by step."""
     parameters = JaxParameters({"a": jnp.ones(8), "b": jnp.ones((3, 8))}, LAYOUT, SETTINGS)
-    loop = Loop(parameters, ShardPlan(records, 1, seed=1))
-    loop.compute.batch_tokens = tokens
+    loop = Loop(parameters, ShardPlan(records, 1, seed=1), tokens)
     batches = loop.run.batches(lambda indices: indices.tolist(), 4)
     params, read = loop.run.params, []
     for _ in range(steps):
@@ -145,21 +147,21 @@ def leased(
 def test_batches_of_one_step_are_different_records() -> None:
     read, loop = leased(tokens=16, micro=4)
     assert len({record for step in read for record in step}) == 3 * 16
-    assert loop.compute.leases == (Lease(0, 0, 3 * 16),)
+    assert loop.compute.boundary.data.leases == (Lease(0, 0, 3 * 16),)
 
 
 def test_records_that_the_tokens_of_a_step_do_not_pay_are_read_again() -> None:
     read, loop = leased(tokens=8, micro=3)
     assert [len(set(step)) for step in read] == [8, 8, 8]
     assert read[0][8:] == read[0][:4]
-    assert loop.compute.leases == (Lease(0, 0, 3 * 4),)
+    assert loop.compute.boundary.data.leases == (Lease(0, 0, 3 * 4),)
 
 
 def test_a_step_whose_leases_are_read_to_their_end_goes_on() -> None:
     """Others are leased for steps that are booked alone: waiting for them would have no end."""
     read, loop = leased(tokens=100, micro=5, steps=1, records=12)
     assert read[0][12:] == read[0][:8]
-    assert loop.compute.leases == (Lease(0, 0, 8),)
+    assert loop.compute.boundary.data.leases == (Lease(0, 0, 8),)
 
 
 torch: Any = None
@@ -191,7 +193,7 @@ def test_steps_of_an_optimizer_of_pytorch_are_found(options: dict[str, bool]) ->
                 optimizer.step()
                 optimizer.zero_grad()
         run.done(module)
-    assert loop.compute.steps == 2
+    assert loop.compute.boundary.steps == 2
     assert loop.background.told == [f"ana: {NO_STEP}"]
 
 
@@ -207,7 +209,7 @@ def test_an_optimizer_without_gradients_takes_no_step() -> None:
         elsewhere.step()
         loop.run.boundary(module)
         assert module.a.tolist() == [number] * 8
-    assert loop.compute.steps == 0
+    assert loop.compute.boundary.steps == 0
 
 
 def test_a_step_that_a_scaler_skips_is_none() -> None:
@@ -220,7 +222,7 @@ def test_a_step_that_a_scaler_skips_is_none() -> None:
         scaler.step(optimizer)
         scaler.update()
     loop.run.done(module)
-    assert loop.compute.steps == 1
+    assert loop.compute.boundary.steps == 1
 
 
 def test_a_loop_that_changes_its_parameters_by_hand_takes_steps() -> None:
@@ -230,4 +232,4 @@ def test_a_loop_that_changes_its_parameters_by_hand_takes_steps() -> None:
         with torch.no_grad():
             module.a.add_(1.0)
     loop.run.done(module)
-    assert loop.compute.steps == 3
+    assert loop.compute.boundary.steps == 3

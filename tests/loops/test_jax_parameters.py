@@ -86,7 +86,7 @@ def test_a_step_is_waited_for_by_its_loss_or_by_what_it_made(
     parameters.take(stepped(parameters.give()))
     waiting = parameters.dispatched(loss)
     adopt(parameters, 7)  # it donates what the step made
-    assert waiting.wait() == wanted
+    assert waiting.loss() == wanted
 
 
 def test_another_tree_is_refused() -> None:
@@ -150,6 +150,6 @@ def test_a_divergence_is_told_once() -> None:
 def test_a_step_that_made_no_numbers_is_told_as_diverged() -> None:
     parameters = joined()
     parameters.take(jax.tree.map(lambda x: x * jnp.asarray(jnp.nan, x.dtype), parameters.give()))
-    found = parameters.dispatched(None).wait()
+    found = parameters.dispatched(None).loss()
     assert found is not None
     assert found != found  # noqa: PLR0124  it is nan

@@ -125,7 +125,7 @@ def test_an_optimizer_that_accelerate_wraps_is_unwrapped() -> None:
         module.a.sum().backward()
         optimizer.whole = number % 4 == 3
         optimizer.step()
-    assert loop.compute.steps == 2
+    assert loop.compute.boundary.steps == 2
     assert not loop.background.told
 
 

@@ -9,7 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.lab.toys.toy import NumpyTrainer
-from islands.learner.stepped_compute import Dispatched, SteppedCompute
+from islands.learner.boundary import Dispatched
+from islands.learner.step_data import StepData
+from islands.learner.stepped_compute import SteppedCompute
 from islands.loops.background import Background
 from islands.loops.join import enter, membership
 from islands.loops.joined_run import JoinedRun
@@ -30,11 +32,11 @@ WHO = Incarnation(1, 1)
 class Step:
     """A step that is done."""
 
-    loss: float
+    given: float
     told: Mapping[str, object]
 
-    def wait(self) -> float:
-        return self.loss
+    def loss(self) -> float:
+        return self.given
 
     def metrics(self) -> dict[str, float]:
         return {name: float(str(value)) for name, value in self.told.items()}
@@ -117,7 +119,7 @@ class Loop:
     def __init__(self, steps: int = 10) -> None:
         self.model, self.background = Model(), Alone()
         self.parameters = Parameters(self.model)
-        self.compute = SteppedCompute(self.model, RunSettings(fragments=2), "ana", BATCH)
+        self.compute = SteppedCompute(self.model, RunSettings(fragments=2), "ana", StepData(BATCH))
         self.adopt(1)
         self.compute.command(AllowSteps(steps * BATCH, (Lease(0, 0, 0),), 1))
         self.background.leaving = self.compute.stop
@@ -252,7 +254,7 @@ def test_boundaries_without_a_step_book_none() -> None:
             params = run.boundary(params)
         loop.step()
         params = run.boundary(params) if loop.booked else run.done(params)
-    assert loop.booked == loop.compute.steps == 1
+    assert loop.booked == loop.compute.boundary.steps == 1
     loop = Loop()
     with loop.run as run:
         run.done(run.boundary(run.params))
@@ -440,7 +442,7 @@ def test_a_batch_is_read_for_each_step_and_counts_once_it_is_booked() -> None:
             params = run.boundary(params)
             read.append(next(batches))
             loop.step()
-        assert loop.compute.leases == (Lease(0, 0, 8),)
+        assert loop.compute.boundary.data.leases == (Lease(0, 0, 8),)
     members = plan.members(ShardKey(0, 0))
     np.testing.assert_array_equal(np.concatenate(read), members[:12])
     assert list(batches) == [], "the run is over"

@@ -117,13 +117,13 @@ def test_a_module_that_was_converted_is_refused() -> None:
 def test_a_step_tells_its_loss_and_whether_it_made_numbers() -> None:
     module = Network()
     parameters = TorchParameters(module, layout_of())
-    assert parameters.dispatched(None).wait() is None
+    assert parameters.dispatched(None).loss() is None
     told = {"accuracy": torch.tensor(0.25, requires_grad=True), "norm": 2}
     assert parameters.dispatched(None, told).metrics() == {"accuracy": 0.25, "norm": 2.0}
-    assert parameters.dispatched(torch.tensor([0.5], requires_grad=True)).wait() == 0.5
+    assert parameters.dispatched(torch.tensor([0.5], requires_grad=True)).loss() == 0.5
     with pytest.raises(TaskError, match="the loss is a dict"):
         parameters.dispatched({"loss": 1.0})
     with torch.no_grad():
         for tensor in module.parameters():
             tensor.fill_(torch.nan)
-    assert str(parameters.dispatched(None).wait()) == "nan"
+    assert str(parameters.dispatched(None).loss()) == "nan"

@@ -1,4 +1,4 @@
-"""The engine on an asyncio loop, usually on the virtual clock.
+"""The boundaries of a trainer on an asyncio loop, usually on the virtual clock.
 
 The arithmetic is done while virtual time stands still, and a cost model says how long it took.
 Batches are read when they are needed, which takes no time either.
@@ -6,23 +6,22 @@ Batches are read when they are needed, which takes no time either.
 
 import asyncio
 from collections.abc import Callable
-from math import isfinite
 
-from islands.learner.boundary import EngineEvent, PendingPiece, PendingSnapshot
+from islands.learner.boundary import Boundary, EngineEvent, PendingPiece, PendingSnapshot, Running
 from islands.learner.commands import enqueue
-from islands.learner.compute import Post, StepReport, idled, made, nobody
+from islands.learner.compute import Post, StepReport, made, nobody
 from islands.learner.copying import SnapshotCopies
-from islands.learner.engine import Engine, Running
-from islands.model.interfaces import Trainer
+from islands.learner.step_data import TrainerData
+from islands.model.interfaces import Trainer, first_pass
 from islands.protocol.identities import FragmentIndex
 from islands.protocol.learner.actions import EngineAction
-from islands.protocol.learner.events import StepFinished, TrainerReady
+from islands.protocol.learner.events import TrainerReady
 from islands.protocol.settings.run import RunSettings
 from islands.tasks.data.batch_source import ASKED_AGAIN_S
 
 
 class InlineCompute:
-    """The engine on an asyncio loop, usually a virtual one.
+    """The boundaries of a trainer on an asyncio loop, usually a virtual one.
 
     Args:
         trainer: does the arithmetic, while the loop's time stands still.
@@ -43,12 +42,9 @@ class InlineCompute:
         copy_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._copies = SnapshotCopies()
-        self._engine = Engine(
-            trainer,
-            settings,
-            report=self._report,
-            copier=self,
-        )
+        self._trainer, self._settings = trainer, settings
+        self._data = TrainerData(trainer)
+        self._boundary = Boundary(trainer, settings, self._data, report=self._report, copier=self)
         self._step_s = step_s
         self._setup_s = setup_s
         self._copy_s = copy_s
@@ -58,7 +54,6 @@ class InlineCompute:
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._asking: asyncio.TimerHandle | None = None
         self._stopped = False
-        self._why = (False, False)  # it stands still, as was reported last
         self._ready = False
 
     @property
@@ -70,10 +65,10 @@ class InlineCompute:
         """Begin to work after the set-up time."""
         self._post = post
         self._timer = asyncio.get_running_loop().call_later(self._setup_s, self._set_up)
-        post(made(self._engine.trainer))
+        post(made(self._trainer))
 
     def command(self, command: EngineAction) -> None:
-        enqueue(self._engine.boundary.commands, command)
+        enqueue(self._boundary.commands, command)
         self._wake()
 
     def stop(self) -> None:
@@ -84,36 +79,35 @@ class InlineCompute:
 
     def _set_up(self) -> None:
         self._timer, self._ready = None, True
-        self._engine.trainer.setup()
-        batch = self._engine.probe_batch()
-        self._post(TrainerReady(self._engine.trainer.tokens(batch)))
+        self._trainer.setup()
+        self._post(TrainerReady(self._trainer.tokens(next(first_pass(self._trainer)))))
         self._wake()
 
     def _wake(self) -> None:
         if self._ready and not self._stopped and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_soon(self._boundary, None)
+            self._timer = asyncio.get_running_loop().call_soon(self._arrive, None)
 
-    def _boundary(self, finished: StepReport | None) -> None:
+    def _arrive(self, finished: StepReport | None) -> None:
         """Work at a boundary; as on a device, the next step starts before the last is reported."""
         self._timer = None
-        allowed = self._engine.boundary.carry_out()
-        working = not self._stopped and self._engine.has_work()
+        self._boundary.carry_out()
+        working = not self._stopped and self._boundary.has_work()
         if working:
             duration_s = self._step_s()
-            self._running = self._engine.dispatch()
+            rate = self._settings.learning_rate_at(self._boundary.clock)
+            self._running = self._boundary.stepped(self._trainer.step(self._data.take(), rate))
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(duration_s, self._finish, duration_s)
         if finished is not None:
             self._post(finished)
         if self._stopped:
             return
-        why = (self._engine.waiting, self._engine.late)
-        if not working and (finished is not None or allowed or why != self._why):
-            self._post(idled(self._engine))
-            self._why = why
-        if self._engine.boundary.unread:
+        idled = None if working else self._boundary.idled()
+        if idled is not None:
+            self._post(idled)
+        if self._boundary.unread:
             self._wake()
-        if not working and self._engine.awaits_data and self._asking is None:
+        if not working and self._data.expecting and self._asking is None:
             loop = asyncio.get_running_loop()
             self._asking = loop.call_later(ASKED_AGAIN_S, self._ask_again)
 
@@ -126,11 +120,7 @@ class InlineCompute:
         running = self._running
         assert running is not None, "a step is finished once"
         self._running, self._timer = None, None
-        loss = running.pending.loss()
-        event = StepFinished(
-            running.steps, running.tokens, duration_s, isfinite(loss), running.leases
-        )
-        self._boundary(StepReport(event, loss, 0.0, 0.0, running.pending.metrics()))
+        self._arrive(StepReport.of(running, running.step.loss(), duration_s, 0.0, 0.0))
 
     def _report(self, event: EngineEvent) -> None:
         self._post(event)

@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 
 from islands.lab.toys.toy import NumpyTrainer
-from islands.learner.boundary import (
-    PIECES_PER_BOUNDARY,
-    EngineEvent,
-)
+from islands.learner.boundary import PIECES_PER_BOUNDARY, EngineEvent
 from islands.learner.commands import enqueue
-from islands.learner.engine import Engine
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner.actions import (
     AdoptValue,
@@ -26,7 +22,7 @@ from islands.protocol.learner.events import MomentsLoaded, ValueAdopted
 from islands.protocol.messages.training import Merged
 from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer
-from tests.learner.bench import Copies
+from tests.learner.bench import Copies, TrainedBoundary
 
 WHO = Incarnation(1, 1)
 FIRST = FragmentIndex(0)
@@ -43,7 +39,7 @@ class Bench:
         self.loaded: list[MomentsLoaded] = []
         copies = Copies()
         self.taken, self.given = copies.snapshots, copies.pieces
-        self.engine = Engine(
+        self.boundary = TrainedBoundary(
             trainer,
             RunSettings(fragments=2),
             report=self._report,
@@ -59,19 +55,19 @@ class Bench:
     def adopt(self, number: int, fragment: int = 0) -> AdoptValue:
         """A command to adopt a version whose every element is its number."""
         index = FragmentIndex(fragment)
-        size = self.engine.trainer.layout.fragments[fragment].size
+        size = self.boundary.trainer.layout.fragments[fragment].size
         value = as_buffer(np.full(size, number, np.float32))
         return AdoptValue(index, Version(1, number), 0.0, 1, WHO, value)
 
     def do(self, *commands: EngineAction) -> None:
         """Give commands, then come to a boundary."""
         for command in commands:
-            enqueue(self.engine.boundary.commands, command)
-        self.engine.boundary.carry_out()
+            enqueue(self.boundary.commands, command)
+        self.boundary.carry_out()
 
     def step(self) -> None:
-        assert self.engine.has_work()
-        self.engine.dispatch()
+        assert self.boundary.has_work()
+        self.boundary.dispatch()
 
 
 def test_a_newer_value_replaces_one_that_waits() -> None:
@@ -96,11 +92,11 @@ def test_what_is_merged_is_taken_from_the_local_value_once(second: int) -> None:
     bench.do()
     sent = bench.taken[0].snapshot.buffer()
     bench.step()
-    left = bench.engine.trainer.value(0) + np.frombuffer(sent, np.float32)
+    left = bench.boundary.trainer.value(0) + np.frombuffer(sent, np.float32)
     for number, round_ in ((1, 5), (2, second)):
         merged = Merged(epoch=1, round=round_, steps=1, tokens=BATCH)
         bench.do(replace(bench.adopt(number), carry=True, merged=merged, sent=sent))
-    np.testing.assert_allclose(bench.engine.trainer.value(0), 2 + left, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(bench.boundary.trainer.value(0), 2 + left, rtol=1e-5, atol=1e-6)
     assert np.abs(left).max() > 1e-4
     assert [event.carried for event in bench.adopted] == [False, True, True]
 
@@ -121,15 +117,15 @@ def test_values_that_come_before_the_one_with_it_add_nothing_twice(
     sent = bench.taken[0].snapshot.buffer()
     bench.step()
     bench.do()
-    done = bench.engine.trainer.value(0)
+    done = bench.boundary.trainer.value(0)
     left = done + np.frombuffer(sent, np.float32)
     for number, others in enumerate(between, start=1):
         bench.do(replace(bench.adopt(others), version=Version(1, number), carry=True))
-        value = bench.engine.trainer.value(0)
+        value = bench.boundary.trainer.value(0)
         np.testing.assert_allclose(value, others + done, rtol=1e-5, atol=1e-5)
     merged = Merged(epoch=1, round=5, steps=1, tokens=BATCH)
     bench.do(replace(bench.adopt(99), carry=True, merged=merged, sent=sent))
-    np.testing.assert_allclose(bench.engine.trainer.value(0), 99 + left, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(bench.boundary.trainer.value(0), 99 + left, rtol=1e-5, atol=1e-5)
     assert np.abs(left).max() > 1e-4
 
 
@@ -142,7 +138,7 @@ def test_where_nothing_is_left_the_value_is_taken_as_it_is() -> None:
     merged = Merged(epoch=1, round=0, steps=1, tokens=BATCH)
     sent = bench.taken[0].snapshot.buffer()
     bench.do(replace(bench.adopt(7), carry=True, merged=merged, sent=sent))
-    assert set(bench.engine.trainer.value(0)) == {7.0}
+    assert set(bench.boundary.trainer.value(0)) == {7.0}
     bench.do()
     assert len(bench.taken) == 1  # and there is nothing to send
 
@@ -160,15 +156,15 @@ def test_a_shard_that_was_read_to_its_end_is_left_behind(position: int) -> None:
     finished, fresh = Lease(0, 1, position), Lease(0, 2, 0)
     bench.do(AllowSteps(10 * BATCH, (finished, fresh)))
     bench.step()
-    assert bench.engine.leases == (Lease(0, 1, position, done=True), Lease(0, 2, 1))
+    assert bench.boundary.data.leases == (Lease(0, 1, position, done=True), Lease(0, 2, 1))
 
 
 def test_only_shards_at_their_ends_are_reported_done() -> None:
     bench = Bench()
     ended = tuple(Lease(0, shard, RECORDS) for shard in (0, 1))
     bench.do(AllowSteps(10 * BATCH, ended))
-    assert not bench.engine.has_work()
-    assert all(lease.done and lease.position == RECORDS for lease in bench.engine.leases)
+    assert not bench.boundary.has_work()
+    assert all(lease.done and lease.position == RECORDS for lease in bench.boundary.data.leases)
 
 
 def test_a_snapshot_is_taken_once_per_boundary_and_base() -> None:
@@ -192,8 +188,8 @@ def test_it_never_steps_over_its_quota(quota_batches: int) -> None:
     bench.do(AllowSteps(quota_batches * BATCH + BATCH - 1, (Lease(0, 0, 0),)))
     for _ in range(quota_batches):
         bench.step()
-    assert not bench.engine.has_work()
-    assert bench.engine.boundary.tokens == quota_batches * BATCH
+    assert not bench.boundary.has_work()
+    assert bench.boundary.tokens == quota_batches * BATCH
 
 
 def test_moments_are_read_a_few_pieces_per_boundary() -> None:
@@ -202,10 +198,10 @@ def test_moments_are_read_a_few_pieces_per_boundary() -> None:
     wanted = [ReadMoments(piece, "ben") for piece in range(PIECES_PER_BOUNDARY + 1)]
     bench.do(*wanted)
     assert [taken.piece for taken in bench.given] == list(range(PIECES_PER_BOUNDARY))
-    assert bench.engine.boundary.unread
+    assert bench.boundary.unread
     bench.do()
     assert [taken.piece for taken in bench.given] == [read.piece for read in wanted]
-    assert not bench.engine.boundary.unread
+    assert not bench.boundary.unread
 
 
 def test_moments_of_a_peer_are_taken_over_to_the_bit() -> None:
@@ -214,7 +210,7 @@ def test_moments_of_a_peer_are_taken_over_to_the_bit() -> None:
     donor.do(AllowSteps(10 * BATCH, (lease,)))
     for _ in range(3):
         donor.step()
-    pieces = range(donor.engine.trainer.moment_pieces)
+    pieces = range(donor.boundary.trainer.moment_pieces)
     for piece in pieces:
         donor.do(ReadMoments(piece, "ben"))
     bench.do(LoadMoments(tuple(taken.snapshot.buffer() for taken in donor.given)))
@@ -224,14 +220,14 @@ def test_moments_of_a_peer_are_taken_over_to_the_bit() -> None:
         side.do(*adopts, AllowSteps(20 * BATCH, (Lease(0, 1, 0),)))
         side.step()
     for fragment in range(2):
-        ours, theirs = (side.engine.trainer.value(fragment) for side in (bench, donor))
+        ours, theirs = (side.boundary.trainer.value(fragment) for side in (bench, donor))
         np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("broken", ["short", "few", "nan"])
 def test_moments_that_are_no_good_are_refused(broken: str) -> None:
     bench = Bench()
-    trainer = bench.engine.trainer
+    trainer = bench.boundary.trainer
     buffers = [
         bytes(trainer.read_moments(piece).buffer()) for piece in range(trainer.moment_pieces)
     ]
