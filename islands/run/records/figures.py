@@ -13,12 +13,13 @@ no book has are counted apart, as unbooked.
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import inf, isfinite
 from pathlib import Path
 
 import msgspec
+from msgspec import field
 
 from islands.files.whole_files import read_sealed, sealed
 from islands.protocol.errors import IslandsError
@@ -41,9 +42,10 @@ POINTS_KEPT = 2048
 LARGEST_DRAWN = 1e100
 """Larger values count as infinite, because sums of them could overflow."""
 PROCESSES_KEPT = 3
-"""Processes per name that are kept apart: one that was cut off may live on beside its successor."""
-FOLDED_KEPT = 64
-"""Processes per name that are remembered as counted, so that their later reports are ignored."""
+"""Processes per name that are heard: one that was cut off may live on beside its successor."""
+ENDED_KEPT = 64
+"""Earlier processes per name that are remembered, so that their later reports are ignored."""
+UNREPORTED = StepFigures("", 0, 0, 0.0, 0.0, None, 0.0, 0.0, (), 0.0, 0, 0)
 AWAY_LEAST = 512
 """Absent learners that keep a row each, even if fewer than that were ever present at once."""
 GONE_PROCESSES_KEPT = 4096
@@ -57,23 +59,21 @@ SPEED_SAMPLES_LEAST = 3
 """Least number of samples over which a speed is measured, because a step may take minutes."""
 
 
-@dataclass(slots=True)
-class LearnerFigures:
+class LearnerFigures(msgspec.Struct):
     """What one learner did, over all its incarnations and processes.
 
-    `processes` holds the last report of each of its processes on other hosts that were heard most
-    recently, the latest report last; `earlier` sums what was counted before those, and `folded`
-    names the newest processes in that sum. `loss` and `metrics` are smoothed since its last
-    admission (None: not reported since), `diverged` tells whether its last loss was not finite.
-    Of the `merges_present` merges while it trained, `merges_joined` have a contribution of it, and
-    `behind` sums how many versions the bases of these were behind. `states` lists each change of
-    its state with the time, counted from the run's first start. `sends` is what it chose to send
-    last, "" if it chose nothing. `hardware` names the devices of its newest process. It was a
-    member for `present_s`, and again since `since_s` on the run's clock (None: it is not), whether
-    it stepped or not. `merged_tokens` are its own that were merged, summed over fragments,
-    and `belated_tokens` those of them that only the end of the run merged. `unmerged` counts the
-    merges without it since the last one with it, while it is live. `left_out` says why it is not
-    asked, "" while it is.
+    `processes` holds the last report of each of its processes that were heard most recently, the
+    latest report last, and None for earlier ones, whose later reports are ignored. `loss` and
+    `metrics` are smoothed since its last admission (None: not reported since), `diverged` tells
+    whether its last loss was not finite. Of the `merges_present` merges while it trained,
+    `merges_joined` have a contribution of it, and `behind` sums how many versions the bases of
+    these were behind. `states` lists each change of its state with the time, counted from the run's
+    first start. `sends` is what it chose to send last, "" if it chose nothing. `hardware` names the
+    devices of its newest process. It was a member for `present_s`, and again since `since_s` on the
+    run's clock (None: it is not), whether it stepped or not. `merged_tokens` are its own that were
+    merged, summed over fragments, and `belated_tokens` those of them that only the end of the run
+    merged. `unmerged` counts the merges without it since the last one with it, while it is live.
+    `left_out` says why it is not asked, "" while it is.
     """
 
     steps: int = 0
@@ -92,9 +92,7 @@ class LearnerFigures:
     smoothed_steps: int = 0
     row_s: float = -STEP_ROW_INTERVAL_S
     gaps: DurationHistogram = field(default_factory=DurationHistogram)
-    processes: dict[str, StepFigures] = field(default_factory=dict)
-    earlier: "LearnerFigures | None" = None
-    folded: list[str] = field(default_factory=list)
+    processes: dict[str, StepFigures | None] = field(default_factory=dict)
     states: list[tuple[float, str]] = field(default_factory=list)
     sends: str = ""
     hardware: str = ""
@@ -152,48 +150,49 @@ class LearnerFigures:
     def add_report(self, report: StepFigures) -> None:
         """Add a report of one of its processes, cumulative since that process began.
 
-        Each process counts once, in whatever order they report. One that was silent while many
-        others reported is folded into `earlier`, and its later reports are ignored.
+        Each process counts once, in whatever order they report. Of one that was silent while many
+        others reported, later reports are ignored.
         """
-        if report.process in self.folded:
-            return
-        if self.earlier is None:
-            self.earlier = replace(self, processes={})
-        self.processes.pop(report.process, None)
-        # figures of the last steps are not summed, and may be NaN, which the JSON file cannot hold
-        summed = replace(report, loss=0.0, step_time_s=0.0, gap_s=0.0, data_wait_s=0.0, metrics=())
-        self.processes[report.process] = summed
-        while len(self.processes) > PROCESSES_KEPT:
-            ended = self.processes.pop(next(iter(self.processes)))
-            self.earlier.count([replace(self.earlier), ended])
-            self.folded = [*self.folded, ended.process][-FOLDED_KEPT:]
-        self.count([self.earlier, *self.processes.values()])
-        self.step_time_s = report.step_time_s if 0 <= report.step_time_s < inf else 0.0
-        self.hardware = report.hardware
+        last = self.processes.pop(report.process, UNREPORTED)
+        if last is not None:
+            self.count(report, last)
+            self.step_time_s = report.step_time_s if 0 <= report.step_time_s < inf else 0.0
+            self.hardware = report.hardware
+            # figures of the last steps are not summed, and may be NaN, which JSON cannot hold
+            last = replace(
+                report, loss=0.0, step_time_s=0.0, gap_s=0.0, data_wait_s=0.0, metrics=()
+            )
+        self.processes[report.process] = last
+        ended = [*self.processes][:-PROCESSES_KEPT]
+        self.processes.update(dict.fromkeys(ended))
+        for forgotten in ended[:-ENDED_KEPT]:
+            del self.processes[forgotten]
 
-    def count(self, parts: "Sequence[LearnerFigures | StepFigures]") -> None:
-        """Set the totals to the sums over these parts, clamped to plausible bounds."""
-        self.steps = _bounded(part.steps for part in parts)
-        self.tokens = _bounded(part.tokens for part in parts)
-        self.stepping_s = min(LARGEST_DRAWN, sum(part.stepping_s for part in parts))
-        self.waited_s = min(LARGEST_DRAWN, sum(part.waited_s for part in parts))
-        self.bytes_up = _bounded(part.bytes_up for part in parts)
-        self.bytes_down = _bounded(part.bytes_down for part in parts)
-        gaps = DurationHistogram()
-        for part in parts:
-            if isinstance(part, StepFigures):
-                gaps.merge(part.gap_bins, part.gap_largest_s)
-            else:
-                gaps.merge(part.gaps.bins, part.gaps.largest_s)
-        self.gaps = gaps
+    def count(self, part: "LearnerFigures | StepFigures", before: StepFigures = UNREPORTED) -> None:
+        """Add what a part did since it reported `before`, clamped to plausible bounds."""
+        for name in ("steps", "tokens", "bytes_up", "bytes_down"):
+            more = getattr(part, name) - getattr(before, name)
+            setattr(self, name, _bounded(getattr(self, name) + more))
+        for name in ("stepping_s", "waited_s"):
+            more = getattr(part, name) - getattr(before, name)
+            setattr(self, name, max(0.0, min(LARGEST_DRAWN, getattr(self, name) + more)))
+        self.gaps.merge(((index, -told) for index, told in before.gap_bins), 0.0)
+        self.gaps.merge(part.gap_bins, part.gap_largest_s)
+
+    @property
+    def gap_bins(self) -> tuple[tuple[int, int], ...]:
+        return self.gaps.bins
+
+    @property
+    def gap_largest_s(self) -> float:
+        return self.gaps.largest_s
 
     def settle(self, tokens: int) -> int:
         """Set the tokens to those that are booked, for good; return how many more it had told.
 
         Later reports of its processes are ignored: the run is over.
         """
-        self.folded = [*self.folded, *self.processes][-FOLDED_KEPT:]
-        self.processes, self.earlier = {}, None
+        self.processes = dict.fromkeys(self.processes)
         unbooked, self.tokens = max(0, self.tokens - tokens), tokens
         return unbooked
 
@@ -221,8 +220,7 @@ def _smoothed(before: float | None, value: float, share: float) -> float:
     return before + share * (value - before)
 
 
-@dataclass(slots=True)
-class DepartedLearners:
+class DepartedLearners(msgspec.Struct):
     """Learners that have been away for so long that they are counted together.
 
     Preemptible machines may come under a new name each time, for weeks. `processes` holds the
@@ -239,14 +237,13 @@ class DepartedLearners:
         self.counted.incarnations += learner.incarnations
         self.counted.present_s += learner.present_s
         self.counted.merged_tokens += learner.merged_tokens
-        self.counted.count([replace(self.counted), learner])
+        self.counted.count(learner)
         self.processes.update(dict.fromkeys(learner.processes))
         while len(self.processes) > GONE_PROCESSES_KEPT:
             del self.processes[next(iter(self.processes))]
 
 
-@dataclass(slots=True)
-class Curve:
+class Curve(msgspec.Struct):
     """Points of a curve from its beginning; a long curve keeps only every second, fourth, … one."""
 
     points: list[tuple[float, float]] = field(default_factory=list)
@@ -275,8 +272,7 @@ class Curve:
         return [*self.points, *last]
 
 
-@dataclass(slots=True)
-class Speed:
+class Speed(msgspec.Struct):
     """The growth rate of a total, over the last seconds or over the last few increases."""
 
     samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=SPEED_SAMPLES))
@@ -303,8 +299,7 @@ class Speed:
         return (last - first) / max(1e-9, until_s - first_s)
 
 
-@dataclass(slots=True)
-class WorkTime:
+class WorkTime(msgspec.Struct):
     """The seconds that count against a budget of time: those of work, without pauses.
 
     `since_s` is when the current stretch of work began, None while no time counts; `counted_s` is
@@ -338,21 +333,16 @@ class WorkTime:
         return self.counted_s + (0.0 if self.since_s is None else now_s - self.since_s)
 
 
-@dataclass(slots=True)
-class RunFigures:
-    """What the whole run did so far, as it is shown while the run is in progress.
+class KeptFigures(msgspec.Struct):
+    """What the whole run did over all starts of its hub; its encoding is the file of figures.
 
     `away` holds the absent learners, the one that left last at the end; `most_present` is the
     largest number that was present at once. `evictions` counts the supervisor's evictions of
     members of all roles, over all its starts. `merged_tokens` sums the tokens of all merged
-    contributions over fragments; `clock` is the fleet's clock in steps at the last merge, which
-    came `last_merge_s` after this start of the hub. `booked` are the tokens processed as the ledger
-    had them then or at the end, `unbooked` those that learners told of and no book has, and
-    `settled_yield` is the ledger's at the end. `kept_s` is the wall clock at which an earlier start
-    of the hub kept its figures for the last time, 0 without one. `warning` says what is wrong with
-    the run now, `ending` why it ends; each is "" if there is nothing. `lately` has for each of the
-    last seconds with a merge that second, the contributions of its merges, and the learners that
-    were there.
+    contributions over fragments; `clock` is the fleet's clock in steps at the last merge. `booked`
+    are the tokens processed as the ledger had them then or at the end, `unbooked` those that
+    learners told of and no book has, and `settled_yield` is the ledger's at the end. `wall_s` and
+    `kept_s` are the times on the run's clock and on the wall at which they were kept last.
     """
 
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
@@ -366,13 +356,25 @@ class RunFigures:
     settled_yield: float | None = None
     evictions: int = 0
     clock: float = 0.0
-    last_merge_s: float = -inf
-    evaluations: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=POINTS_KEPT))
+    evaluations: list[dict[str, float]] = field(default_factory=list)
     losses: Curve = field(default_factory=Curve)
-    speed: Speed = field(default_factory=Speed)
     work: WorkTime = field(default_factory=WorkTime)
-    events: deque[str] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    wall_s: float = 0.0
     kept_s: float = 0.0
+
+
+class RunFigures(KeptFigures):
+    """The figures of a run, with what is shown of this start of its hub alone.
+
+    The last merge came `last_merge_s` after this start. `warning` says what is wrong with the run
+    now, `ending` why it ends; each is "" if there is nothing. `lately` has for each of the last
+    seconds with a merge that second, the contributions of its merges, and the learners that were
+    there.
+    """
+
+    last_merge_s: float = -inf
+    speed: Speed = field(default_factory=Speed)
+    events: deque[str] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     warning: str = ""
     ending: str = ""
     last_losses: dict[str, float] = field(default_factory=dict)
@@ -490,7 +492,7 @@ class RunFigures:
             learner.unmerged = (
                 0 if joined or learner.status != Status.LIVE else learner.unmerged + 1
             )
-            learner.behind = _bounded([learner.behind, max(0, behind.get(name, 0))])
+            learner.behind = _bounded(learner.behind + max(0, behind.get(name, 0)))
             merged = learner.merged_tokens + max(0, tokens.get(name, 0))
             learner.merged_tokens = min(TOTAL_MAX, merged)
             late = learner.belated_tokens + max(0, belated.get(name, 0))
@@ -528,8 +530,8 @@ class RunFigures:
         return min(1.0, self.merged_tokens / (fragments * tokens)) if tokens else 0.0
 
 
-def _bounded(counts: Iterable[int]) -> int:
-    return min(COUNT_MAX, sum(counts))
+def _bounded(count: int) -> int:
+    return max(0, min(COUNT_MAX, count))
 
 
 def drawable(value: float) -> bool:
@@ -543,67 +545,20 @@ def in_order(name: str) -> tuple[str | int, ...]:
     return tuple(int(part) if index % 2 else part for index, part in enumerate(parts))
 
 
-@dataclass(slots=True)
-class KeptFigures:
-    """The figures of earlier starts that a restarted hub goes on from.
+def content_of(figures: RunFigures, wall_s: float, at_s: float, now_s: float = 0.0) -> bytes:
+    """Return the content of the file of figures.
 
-    `kept_s` is the wall clock when they were kept; all other times are on the run's clock.
+    Args:
+        figures: of the run.
+        wall_s: the time on the run's clock.
+        at_s: the time since this start of the hub.
+        now_s: the time on the wall.
     """
-
-    wall_s: float = 0.0
-    kept_s: float = 0.0
-    work_s: float = 0.0
-    merges: int = 0
-    merged_tokens: int = 0
-    booked: int = 0
-    unbooked: int = 0
-    evictions: int = 0
-    clock: float = 0.0
-    losses: Curve = field(default_factory=Curve)
-    learners: dict[str, LearnerFigures] = field(default_factory=dict)
-    gone: DepartedLearners = field(default_factory=DepartedLearners)
-    evaluations: list[dict[str, float]] = field(default_factory=list)
-
-
-def content_of(figures: RunFigures, earlier_s: float, at_s: float, now_s: float = 0.0) -> bytes:
-    """Return the content of the file of kept figures, `at_s` after this start of the hub.
-
-    The wall clock is at `now_s`.
-    """
-    learners = {
-        name: replace(learner, row_s=-STEP_ROW_INTERVAL_S)
-        for name, learner in figures.learners.items()
-    }
-    kept = KeptFigures(
-        wall_s=earlier_s + at_s,
-        kept_s=now_s,
-        work_s=figures.work.total_s(at_s),
-        merges=figures.merges,
-        merged_tokens=figures.merged_tokens,
-        booked=figures.booked,
-        unbooked=figures.unbooked,
-        evictions=figures.evictions,
-        clock=figures.clock,
-        losses=figures.losses,
-        learners=learners,
-        gone=figures.gone,
-        evaluations=[
-            {name: value for name, value in row.items() if isfinite(value)}
-            for row in figures.evaluations
-        ],
-    )
+    evaluations = [{k: v for k, v in row.items() if isfinite(v)} for row in figures.evaluations]
+    kept = msgspec.convert(figures, KeptFigures, from_attributes=True)
+    kept.wall_s, kept.kept_s, kept.evaluations = wall_s, now_s, evaluations
+    kept.work = WorkTime(figures.work.total_s(at_s))
     return sealed(msgspec.json.encode(kept))
-
-
-def kept_in(path: Path) -> tuple[KeptFigures, bool]:
-    """Return the figures that a run's folder holds, and whether their record is lost."""
-    kept, tape = KeptFigures(), path / "tape.jsonl"
-    try:
-        content = read_sealed(path / FIGURES_FILE)
-        lost = content is None and tape.exists() and tape.stat().st_size > 0
-        return kept if content is None else msgspec.json.decode(content, type=KeptFigures), lost
-    except (IslandsError, msgspec.MsgspecError):  # figures are for people: a run goes on without
-        return kept, True
 
 
 def restored(path: Path) -> tuple[float, RunFigures, bool]:
@@ -611,26 +566,18 @@ def restored(path: Path) -> tuple[float, RunFigures, bool]:
 
     This start has heard nobody yet: whoever was present then counts as unheard.
     """
-    kept, lost = kept_in(path)
-    for learner in kept.learners.values():
-        learner.count([learner])  # clamps the totals to the bounds of this version
+    figures, tape = RunFigures(), path / "tape.jsonl"
+    try:
+        content = read_sealed(path / FIGURES_FILE)
+        lost = content is None and tape.exists() and tape.stat().st_size > 0
+        if content is not None:
+            figures = msgspec.json.decode(content, type=RunFigures)
+    except (IslandsError, msgspec.MsgspecError):  # figures are for people: a run goes on without
+        lost = True
+    for learner in figures.learners.values():
+        learner.row_s = -STEP_ROW_INTERVAL_S
         if not learner.gone:
             learner.status = UNHEARD
-            learner.enter(kept.wall_s, AWAY)
-            learner.go(kept.wall_s)
-    figures = RunFigures(
-        learners=kept.learners,
-        gone=kept.gone,
-        away={name: None for name, one in kept.learners.items() if one.gone},
-        merges=kept.merges,
-        merged_tokens=min(TOTAL_MAX, kept.merged_tokens),
-        booked=min(TOTAL_MAX, kept.booked),
-        unbooked=kept.unbooked,
-        evictions=kept.evictions,
-        clock=kept.clock,
-        losses=kept.losses,
-        kept_s=kept.kept_s,
-    )
-    figures.work.counted_s = kept.work_s
-    figures.evaluations.extend(kept.evaluations)
-    return kept.wall_s, figures, lost
+            learner.enter(figures.wall_s, AWAY)
+            learner.go(figures.wall_s)
+    return figures.wall_s, figures, lost

@@ -385,7 +385,7 @@ class RunFolder:
 
     def keep(self, at_s: float) -> None:
         """Save what was counted until now, for a later start of this hub."""
-        content = content_of(self.figures, self.earlier_s, at_s, self._wall.now_s())
+        content = content_of(self.figures, self.earlier_s + at_s, at_s, self._wall.now_s())
         self._spool.replace(self.path / FIGURES_FILE, content)
         self._keep_s = at_s + max(KEEP_INTERVAL_S, len(content) / KEPT_BYTES_PER_S)
 
