@@ -7,7 +7,7 @@ thread waits for snapshots, and a third one reads batches, off the step's critic
 import threading
 from collections.abc import Callable
 
-from islands.learner.commands import ARRIVING, READING, STEPPING, Commands, LocalCommands
+from islands.learner.commands import STEPPING, Commands, LocalCommands
 from islands.learner.compute import CheckpointWritten, ComputeFailed, Outlet, Post, made
 from islands.learner.moments import CheckpointFile, CheckpointWriter
 from islands.learner.step_data import TrainerData
@@ -136,12 +136,6 @@ class ComputeThread:
 
         told = waits if commands.agreed else None
         return ReadAhead(trainer.batches, f"read-{self._name}", commands.wake, told)
-
-    def doing(what: str) -> Callable[[], None]:
-            return lambda: setattr(commands, "doing", what)
-
-        batches = read_ahead(trainer.batches, doing(READING), doing(ARRIVING), doing(STEPPING))
-        return DirectSource(batches)
 
     def _make_keeper(self) -> CheckpointWriter | None:
         if self._kept is None:
