@@ -178,7 +178,7 @@ class Boundary:
         self._owed = False  # whether an `AllowSteps` has no answer yet
         self._told: tuple[bool, bool] | None = (False, False)  # waiting and late, as told last
         self._next_tokens = 0
-        self._clock = clock_of(settings)
+        self._clock = clock_of(settings, len(model.layout.fragments))
         self._until_tokens = 0
         self._until_steps: int | None = None
         self._plan = PlanSnapshots(())
@@ -222,8 +222,6 @@ class Boundary:
         self.late = able and not found and self.data.expecting
         if found:
             self._next_tokens, self._owed, self._told = tokens or 0, False, None
-        elif not self.waiting:
-            self._clock.stood_still()
         while not (found or self.waiting or self.late) and self.commands:
             self._perform(self.commands.popleft())
         return found

@@ -340,7 +340,7 @@ class RunSettings:
         The clock counts steps of the fleet, not of one learner, and the syncer counts and journals
         it (`clock_after`). So learners that join late, or step slower or faster, use the same rate
         as the others. Between two values from the syncer, a learner advances the clock by its own
-        steps, scaled to the fleet's (`protocol/learner/learning_rate_clock.py`).
+        steps, up to the next one (`protocol/learner/learning_rate_clock.py`).
 
         Returns:
             η·(t+1)/(w+1) for t < w, else η·(f + (1−f)·(1 + cos(π·(t−w)/(T−w)))/2), and η·f after T,
