@@ -1,16 +1,11 @@
 """The syncer's journal: what it must know after a crash, written before anything is sent.
 
-There are two slots per fragment and two for records without a fragment (`slots.py`), so a torn
-write costs the record that was being written and never the one before it. Every record carries the
-whole durable metadata (epoch, versions, ledger, leases); a fragment's record also carries its
-value, its optimizer's state, and what increments left. Recovery takes the metadata of the highest
-sequence number, and for every fragment the slot with the version that this metadata names. Records
-are written in order, one at a time, so what is recovered is a state that was committed. If a disk
-damaged that slot since, the version before it is published again.
+Protocol §8.3 has what a record holds and how it is read (`slots.py` has the slots). Records are
+written in order, one at a time, so what is recovered is a state that was committed.
 
-The epoch is a record of its own, raised before a syncer does anything else. A writer whose epoch
-is not the newest on the disk is fenced: it checks this before every write, and then writes nothing.
-It checks this again after the write. A newer syncer takes its epoch before it reads, so either it
+The epoch is a record of its own, raised before a syncer does anything else. A writer whose epoch is
+not the newest on the disk is fenced: it checks this before every write, and then writes nothing. It
+checks this again after the write. A newer syncer takes its epoch before it reads, so either it
 reads the record, or the older one learns that nobody may be told of it. Such a record stays on the
 disk, with the number of the newer syncer's first one, and gives way to that: of one number, the
 record of the higher epoch counts. Only a lock keeps a write that stalls for longer than the whole

@@ -1,15 +1,7 @@
 """A learner's own account of one fragment: the tokens held, sent, overwritten, and in doubt.
 
-Adopting a published value either overwrites the local one, or carries over the work that the value
-does not contain (`Adoption`). Of the tokens done since the base was adopted, those in a
-contribution that the new version contains were merged; the rest is overwritten, or still pending.
-
-There is one subtlety. A contribution may still be in flight for a later round when an older version
-is adopted. Its tokens are no longer in the local value, but they are not overwritten either: they
-are **in doubt** until an update decides. The syncer decides each round once, so an update of round
-r decides every ticket up to r, and an update from a later epoch decides every older ticket. Where
-work is carried over there is no doubt: it stays in the local value, and pending, until it is
-merged.
+Protocol §2 has what an update decides, and what is in doubt. The syncer decides each round once, so
+an update of round r decides every ticket up to r, and one of a later epoch every older ticket.
 
 Reference: the carrying rule is protocol §14, delay-corrected adoption (LOSCAR, arXiv 2605.20866).
 """

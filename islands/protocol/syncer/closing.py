@@ -1,4 +1,4 @@
-"""The end of a run: every token that can still be merged is merged.
+"""The end of a run: every token that can still be merged is merged (protocol §3.9).
 
     draining ──all have stopped──▶ rounds ──one per fragment──▶ adopting ──▶ cutting
                                                                                  │
@@ -14,12 +14,8 @@
 5. *Finished*: the supervisor is told until it answers; its answer is journalled, so that a restart
    knows that the run is over. A peer that still dials in is told to stop.
 
-In 1 to 3 progress restarts the wait: after each learner that stops, each answer, each merge and,
-after 1, each adoption it lasts as long again as the longest step and exchange of the reachable
-learners may take (`timeouts.py`). A learner that does not answer within that time is not asked any
-more, and the others go on. The total is bounded when the end begins, so that no peer can postpone
-it for ever. `final_s` is the shortest wait; in 5 it also bounds how long an unreachable supervisor
-is waited for.
+In 1 to 3 progress restarts the wait (`timeouts.py`). A learner that does not answer within it is
+not asked any more. The total is bounded when the end begins, so that no peer can postpone it.
 """
 
 from islands.protocol.identities import WHOLE, LearnerName, Phase, Role, Status

@@ -1,21 +1,8 @@
 """Admission: whether a contribution that arrived enters its round, and if not, its fate and why.
 
-The fate of its tokens is counted in `ledger.py`.
-
-The checks of protocol §6, in this order; the first that fails decides:
-
-=====================================  =========  ======
-what is wrong                          fate       wrong
-=====================================  =========  ======
-its ticket is not open any more        late       no
-its base is unknown or too old         stale      no
-its steps or tokens cannot be true     rejected   yes
-schema, length or element type         rejected   yes
-digest                                 rejected   yes
-not finite                             rejected   yes
-=====================================  =========  ======
-
-A finite norm is no reason: it is clipped when the round closes (`plausibility.py`).
+Protocol §6 has the checks in their order, of which the first that fails decides. The fate of its
+tokens is counted in `ledger.py`. A finite norm is no reason: it is clipped when the round closes
+(`plausibility.py`).
 """
 
 from dataclasses import dataclass
@@ -60,7 +47,7 @@ def refusal(
     ticket_open: bool,
     stale: str | None,
 ) -> Refusal | None:
-    """Return the first failing check of the table above; None admits.
+    """Return the first failing check of protocol §6; None admits.
 
     Args:
         check: what was measured on the payload.
@@ -91,7 +78,7 @@ def on_contribution(
     now_s: float,
     inspected_s: float = 0.0,
 ) -> str | None:
-    """Admit a contribution to its round, or give it another fate (see the table above).
+    """Admit a contribution to its round, or give it another fate.
 
     The first answer to a ticket stands, whatever link others come over. No answer is taken from an
     incarnation that has ended, since its accounts are closed, nor from an observer, which has none.

@@ -1,51 +1,17 @@
 """Timing of rounds: the quorum, the grace after it, when the next one opens, how long a turn is.
 
-**Grace.** The time that τ overlapped steps hide, less what the exchange itself takes, is free: no
-learner waits for an update that arrives within it. A share γ of it is spent on waiting, at most one
-step:
+Protocol §3.4 has the formulas of grace (Eq. 3 of Decoupled DiLoCo, arXiv 2604.21428; γ is ours) and
+of whom a round awaits where K is `auto` (ours); §3.1 has the pace (ours).
 
-    grace = min(ξ_step, γ · max(0, τ·ξ_step − ξ_quorum − ξ_sync))
+A learner that has answered goes on stepping, and one that is left out brings its work to the next
+round of the fragment: so a wait makes work later, and what is not waited for is later by a whole
+interval. Who is not awaited is asked all the same, and merged if it answers within the grace.
 
-ξ_step: seconds per step of the pace-setting learner; ξ_quorum: from opening a round to its K-th
-arrival; ξ_sync: from closing a round to the K-th report of adoption. All three are measured on the
-syncer's clock; until all are known, grace is 0.
-
-Reference: Decoupled DiLoCo (arXiv 2604.21428), Eq. 3.
-Deviation: γ is unpublished; its default of 0.8 is ours.
-
-**Quorum** where K is `auto`: a round waits for all that answer about as fast as the others do.
-
-A learner that has answered goes on stepping, and a learner that is left out brings its work to the
-next round of the fragment. So a wait makes work later, and what is not waited for is later by a
-whole interval. With a_i the usual time of learner i's answers, and a the lower median of these,
-
-    awaited:  a_i ≤ max(H · ξ_step / 2, 2 · a), and whoever has not answered yet;
-    at most:  max(H · ξ_step, 4 · a) after the round opened, then whoever has answered is enough.
-
-Awaited, too, is whoever has yet to adopt what holds its last contribution: it is asked as soon as
-it has. So learners of like speed are all in every merge, whether their steps take 1 ms or 5
-minutes, and a frozen one holds up the two rounds that it was asked for, and none after these. Who
-is not awaited, like one that is ten times slower or one behind a thin link, is asked all the same:
-its answer is merged if it comes before the grace is over. Where learners wait for merges, all that
-are asked are awaited: a slow one has nothing to send before its step is due, and would be late for
-ever.
-
-Deviation: the paper sets K by hand (K = 1 and a grace); this rule is ours.
-
-**Pace.** When the next round may open is set by compute, not by the network.
-
-Each learner has a credit in steps. Reported steps add to it; opening a round takes H/P from
-everybody. A round may open when the pace-setting learner (the upper median, the fastest or the
-slowest of the ready ones) has a credit of at least H/P. Those that are ready and do not train, for
-want of tokens or data, set the pace only while nobody trains: their credits stand still.
-
-Credits are bounded on both sides. The upper bound keeps a learner that ran ahead while nobody
-could open a round (a slow network, a restart) from paying for a burst afterwards; the lower bound
-keeps a slow learner from falling ever further behind.
-
-With a bound of max(1, H/P), and one report per H/P steps, the steps reported above the bound are
-lost, and the effective H comes out up to 14 % too long [M: event model, H=24, P=1]. Eight reports
-per interval, and a bound that is higher by one report, keep it within 3 %.
+Credits are bounded on both sides. The upper bound keeps a learner that ran ahead while nobody could
+open a round (a slow network, a restart) from paying for a burst afterwards; the lower bound keeps a
+slow learner from falling ever further behind. With a bound of max(1, H/P), and one report per H/P
+steps, the effective H comes out up to 14 % too long [M: event model, H=24, P=1]. Eight reports per
+interval, and a bound that is higher by one report, keep it within 3 %.
 """
 
 from bisect import bisect_left, insort
@@ -83,7 +49,7 @@ def overlap_needed(durations: Durations) -> int | None:
 
 
 def grace_s(durations: Durations, *, overlap_steps: int, safety: float) -> float:
-    """Return the seconds to wait after the K-th arrival (see the module's docstring)."""
+    """Return the seconds to wait after the K-th arrival (protocol §3.4)."""
     step_s = durations.step_s.value
     quorum_s = durations.quorum_s.value
     sync_s = durations.sync_s.value
@@ -96,7 +62,7 @@ def grace_s(durations: Durations, *, overlap_steps: int, safety: float) -> float
 NEAR_SHARE = 0.5
 NEAR_TIMES = 2
 WITHIN_TIMES = 4
-"""The factors of `patience`, in the order of the module's docstring."""
+"""The factors of `patience`, in the order of protocol §3.4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +78,7 @@ class Patience:
 
 
 def patience(usual_s: Sequence[float | None], interval_s: float) -> Patience:
-    """Return whom a round with K = `auto` waits for, and for how long (see the docstring above).
+    """Return whom a round with K = `auto` waits for, and for how long (protocol §3.4).
 
     Args:
         usual_s: how long the answers of each learner that is asked usually take, in seconds; None

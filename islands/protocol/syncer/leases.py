@@ -1,17 +1,9 @@
 """Data leases and token quotas: what each learner may read, and how much it may still process.
 
-The corpus is cut into a fixed number of virtual shards. A shard of a pass is leased to one learner
-at a time; when its incarnation ends, the lease goes back with the last position it reported, and
-the next holder goes on from there. So no record is skipped, and only the tail that nobody reported
-is read twice.
-
-The token budget is given out as quotas. A quota is journalled before it is sent, and what a dead
-incarnation did not use is given out again, so the tokens processed are exactly the budget (less a
-rest too small for one batch). Grants shrink towards the end, so that all learners finish together
-(guided self-scheduling).
-
-Leases live with the syncer, and not with the supervisor, because their positions do: both must be
-in the same journal record to be exact (protocol §9).
+Protocol §9 has the shards, and §3.9 the budget. A quota is journalled before it is sent, and what a
+dead incarnation did not use is given out again. Grants shrink towards the end, so that all learners
+finish together (guided self-scheduling). Leases live with the syncer, and not with the supervisor,
+because their positions do: both must be in the same journal record to be exact.
 """
 
 from collections.abc import Collection

@@ -1,25 +1,15 @@
-"""The token ledger: what became of every token, per fragment.
+"""The token ledger: what became of every token, per fragment (protocol §6).
 
-Every inner step trains all fragments, so each fragment has its own complete account of all tokens:
+Every inner step trains all fragments, so each fragment has its own complete account of all tokens.
+The two sides of the balance are kept by different actors. A learner counts what it processed, what
+its adoptions discarded (`overwritten_tokens`) and how many tokens it knows the fate of
+(`settled_tokens`): the others are pending. The syncer counts what it applied and the fate of what
+it did not. `Account.imbalance` compares the two: it is zero at every report, or there is a bug. A
+learner's counts of a fragment change only with an adoption, so a report is compared only where it
+differs from the last one.
 
-    processed = applied + rejected + late + stale + overwritten + lost + pending
-
-The two sides are kept by different actors. A learner counts what it processed, what its adoptions
-discarded (`overwritten_tokens`) and how many tokens it knows the fate of (`settled_tokens`): the
-others are pending. The syncer counts what it applied and the fate of what it did not.
-`Account.imbalance` compares the two: it is zero at every report, or there is a bug. A learner's
-counts of a fragment change only with an adoption, and a merge alone does not disturb the balance,
-so a report is compared only where it differs from the last one.
-
-Three rules decide where a token goes:
-
-1. A contribution that is merged is **applied**. Until its sender reports a version that contains
-   it, the sender still counts it as pending; the difference is `unsettled`.
-2. A contribution that is not merged leaves a **claim**. Its tokens are still in the sender's local
-   value, so nothing is lost yet: a later contribution from the same base contains them. Only when
-   the sender reports that it discarded tokens is the claim's fate charged; what no claim covers is
-   **overwritten** (done during the overlap, or sent and never arrived).
-3. When an incarnation ends, what it processed and nobody applied or discarded is **lost**.
+What is merged is *applied*; until its sender reports a version that contains it, the sender still
+counts it as pending, and the difference is `unsettled`.
 """
 
 from dataclasses import dataclass, field

@@ -24,16 +24,9 @@ Two things stay a matter of trust. A learner that invents all of its numbers so 
 each other cannot be told from one with other batches. And nothing shows that a step takes longer
 than is claimed.
 
-**Norms.** A finite norm costs its sender nothing but its scale: `NormGauge.scales` clips it when
-the round closes, to a multiple of the median over learners of each one's own median. So each has
-one voice, however often it answers. What was merged enters the medians, but for what was clipped
-while most of those that contributed lately were not: so one liar of two, or one alone in its
-rounds, never moves what is usual. If most are clipped, the regime has changed.
-
-Nothing is refused for its norm, since honest norms swing: near a loss of 0, after a long silence,
-where values swing about their optimum. What was refused would be carried on and sent again, longer
-each time, while a clipped one moves the values by no more than one within the limit, which passes
-anyway. If two learners drift apart slowly, nobody can tell which one is right.
+**Norms** are clipped and never refused (protocol §6): `NormGauge.scales`. Each learner has one
+voice in what is usual, however often it answers, so one liar of two, or one alone in its rounds,
+never moves it.
 
 The norm is divided by √steps × learning rate, not by steps × learning rate. Local progress grows
 between √steps (noise) and steps (drift), so the latter makes the rate of a learner with one step

@@ -1,21 +1,9 @@
 """Rounds: on which fragment the next one opens, who is asked, when it closes or is abandoned.
 
-Fragments take turns: round r is on fragment r mod P. While a fragment's last round is still open,
-or nobody can be asked for it, the next round waits, and no other fragment is taken in its place.
-
-**Turns** (`trigger: learner`): each learner asks for a round when it has done its steps.
-
-Such a round asks that learner alone and closes with its answer, so each contribution is an outer
-step of its own. A fragment has one round at a time, as always; of the learners that ask for one,
-the one with the oldest base comes first. So nobody is passed over, and the next one waits for as
-long as one exchange takes.
-
-What a learner asks for is in its reports and in its Hello. So nothing is lost with a link or with a
-syncer: whoever waits asks again, and one that is not eligible now is asked as soon as it is. A
-report asks once; if nothing came of the round, the next report asks anew.
-
-The learning-rate clock goes on as such a round is merged, not as it is opened: nobody moves it by
-asking. M merged turns are H/P steps of it.
+Protocol §3 has the order of rounds, and §3.1 the **turns** of `trigger: learner`. What a learner
+asks for is in its reports and in its Hello, so nothing is lost with a link or with a syncer. A
+report asks once; if nothing came of the round, the next report asks anew. The learning-rate clock
+goes on as such a round is merged, not as it is opened: nobody moves it by asking.
 
 Reference: Asynchronous Local-SGD (arXiv 2401.09135), algorithm 2.
 Deviation: there, transfers of several learners may overlap; here one round's exchange ends first.

@@ -21,14 +21,9 @@ timeout that was too short shows what it should have been. Until there is an ans
 sending a value to the report of its adoption stands in for it (the same bytes go the other way),
 with the steps added that a copy may take.
 
-No learner is waited for longer because it did not answer: one that never does would stop a run with
-K = all, and its end. It is asked no more than twice then (`pulls.py`), and its answer, late as it
-is, tells how long to wait for the next one.
-
-The margin is four times because measured times vary (a link is shared, a step compiles), and since
-waiting too short costs a whole exchange, while waiting too long costs little: a round that lacks
-its quorum asks each learner that becomes eligible, and an absent learner is excused by liveness,
-not by these timeouts.
+No learner is waited for longer because it did not answer (`pulls.py`). The margin is four times, as
+measured times vary (a link is shared, a step compiles), and since waiting too short costs a whole
+exchange, while waiting too long costs little: an absent learner is excused by liveness.
 
 Source: protocol §7, "the rest derive from measured step and transfer times".
 With 4·P·ξ_step alone for a round, none closes where the network is slower.
