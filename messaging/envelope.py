@@ -1,8 +1,7 @@
 """The envelope: a message from one actor to another, in one process or across hosts."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, dataclass_transform
 
 from messaging.errors import LocalFault
 
@@ -42,18 +41,12 @@ class Envelope:
         return NOMINAL_HEADER_BYTES + sum(buffer.nbytes for buffer in self.payload)
 
 
-def message(tag: str) -> Callable[[type[_T]], type[_T]]:
-    """Mark a frozen slotted dataclass as one that may be the body of an envelope.
-
-    Args:
-        tag: its name on the wire, which stays when the class is renamed.
-    """
-
-    def marked(kind: type[_T]) -> type[_T]:
-        setattr(kind, _TAG, tag)
-        return kind
-
-    return marked
+@dataclass_transform(frozen_default=True)
+def message(kind: type[_T]) -> type[_T]:
+    """Make a class a frozen slotted dataclass that may be the body of an envelope, by its name."""
+    made = dataclass(frozen=True, slots=True)(kind)
+    setattr(made, _TAG, kind.__name__)
+    return made
 
 
 def tag_of(kind: type) -> str:

@@ -3,15 +3,12 @@
 A payload takes the bulk lane, and no other; on the control lane bytes are part of the message.
 """
 
-from dataclasses import dataclass
-
 from messaging.envelope import Envelope, message
 from messaging.links.link import Lane
 from tests.messaging.doubles import Probe, probe
 
 
-@message("Spoken")
-@dataclass(frozen=True, slots=True)
+@message
 class Spoken:
     """Body of an envelope that carries its bytes itself."""
 

@@ -8,7 +8,7 @@ import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from messaging.codec.frames import Codec, chunk_parts, head_frame
 from messaging.envelope import Envelope, message
@@ -107,8 +107,7 @@ class FaultyLink:
         self._link.close(reason)
 
 
-@message("Probe")
-@dataclass(frozen=True, slots=True)
+@message
 class Probe:
     """Body of the envelopes that the rules send; register it with the codec under test."""
 

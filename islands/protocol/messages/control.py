@@ -46,8 +46,7 @@ def wrong_metrics(names: Collection[object]) -> str | None:
     return None
 
 
-@message("Drain")
-@dataclass(frozen=True, slots=True)
+@message
 class Drain:
     """Supervisor → learner: answer the pulls, return the leases, leave and end."""
 
@@ -66,8 +65,7 @@ class Verb(StrEnum):
     STOP = "stop"
 
 
-@message("Command")
-@dataclass(frozen=True, slots=True)
+@message
 class Command:
     """Operator → supervisor: a command; `proof` shows that the operator holds the run's key.
 
@@ -80,8 +78,7 @@ class Command:
     count: int = 1
 
 
-@message("CommandAnswer")
-@dataclass(frozen=True, slots=True)
+@message
 class CommandAnswer:
     """Answer to a command: whether it is done, one sentence, and all roles' members after it.
 
@@ -112,8 +109,7 @@ class MemberFigures:
     silent_s: float
 
 
-@message("Note")
-@dataclass(frozen=True, slots=True)
+@message
 class Note:
     """Member → supervisor: a tape entry for the run's folder too; `fields` is a JSON object."""
 
@@ -121,8 +117,7 @@ class Note:
     fields: str
 
 
-@message("StepFigures")
-@dataclass(frozen=True, slots=True)
+@message
 class StepFigures:
     """What a learner's process did, cumulative over that process; sent with each heartbeat.
 
@@ -165,8 +160,7 @@ class StepFigures:
         return counted and timed and binned and short and gaps <= COUNT_MAX
 
 
-@message("RunEnded")
-@dataclass(frozen=True, slots=True)
+@message
 class RunEnded:
     """Syncer → supervisor: the final cut is durable; payload: a share of the summary as JSON."""
 

@@ -1,13 +1,10 @@
 """Messages between learners that gossip: shares of fragments, and what a newcomer asks for."""
 
-from dataclasses import dataclass
-
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName
 from messaging.envelope import message
 
 
-@message("Share")
-@dataclass(frozen=True, slots=True)
+@message
 class Share:
     """A learner's part of an exchange; payload: slow value φ, then φ − θ, each flat float32.
 
@@ -24,8 +21,7 @@ class Share:
     digest: str
 
 
-@message("ShareDeclined")
-@dataclass(frozen=True, slots=True)
+@message
 class ShareDeclined:
     """The sender will send no share for this round."""
 
@@ -35,8 +31,7 @@ class ShareDeclined:
     reason: str
 
 
-@message("ValueWanted")
-@dataclass(frozen=True, slots=True)
+@message
 class ValueWanted:
     """A newcomer asks a learner that trains for its slow value of a fragment."""
 
@@ -44,8 +39,7 @@ class ValueWanted:
     incarnation: Incarnation
 
 
-@message("ValueGiven")
-@dataclass(frozen=True, slots=True)
+@message
 class ValueGiven:
     """Answer to ValueWanted; payload: the slow value φ, flat float32, or nothing to give.
 
@@ -58,8 +52,7 @@ class ValueGiven:
     digest: str
 
 
-@message("PeerHello")
-@dataclass(frozen=True, slots=True)
+@message
 class PeerHello:
     """The first message on a link between two learners: who dials, and a proof of it.
 

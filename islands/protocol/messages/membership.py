@@ -23,8 +23,7 @@ ASKS_AGAIN_S = 5.0
 """So often a process that waits to take part asks for the run spec, to hear if the run is over."""
 
 
-@message("Join")
-@dataclass(frozen=True, slots=True)
+@message
 class Join:
     """Ask the supervisor for admission.
 
@@ -48,8 +47,7 @@ class Join:
     supervisor_proof: str = ""
 
 
-@message("Joined")
-@dataclass(frozen=True, slots=True)
+@message
 class Joined:
     """Admission: an incarnation, a signed credential for the syncer, and the address map.
 
@@ -65,8 +63,7 @@ class Joined:
     supervisor_proof: str = ""
 
 
-@message("Refused")
-@dataclass(frozen=True, slots=True)
+@message
 class Refused:
     """Refusal of an admission, a session or the run spec; `reason` is one sentence.
 
@@ -78,8 +75,7 @@ class Refused:
     retry: bool
 
 
-@message("Heartbeat")
-@dataclass(frozen=True, slots=True)
+@message
 class Heartbeat:
     """A member's event loop is alive; the phase and step say what it is doing.
 
@@ -100,8 +96,7 @@ class Heartbeat:
     supervisor_proof: str = ""
 
 
-@message("HeartbeatAck")
-@dataclass(frozen=True, slots=True)
+@message
 class HeartbeatAck:
     """Acknowledgement of a heartbeat.
 
@@ -132,8 +127,7 @@ class Member:
     host: str | None = None
 
 
-@message("MembershipChanged")
-@dataclass(frozen=True, slots=True)
+@message
 class MembershipChanged:
     """A page of the membership view; one that `begins` has the first learners of the whole view.
 
@@ -151,8 +145,7 @@ class MembershipChanged:
     more: bool = False
 
 
-@message("Evicted")
-@dataclass(frozen=True, slots=True)
+@message
 class Evicted:
     """This incarnation is over; the receiver may join again.
 
@@ -166,8 +159,7 @@ class Evicted:
     unknown: bool = False
 
 
-@message("Leave")
-@dataclass(frozen=True, slots=True)
+@message
 class Leave:
     """A learner ends its own incarnation.
 
@@ -181,16 +173,14 @@ class Leave:
     diverged: bool = False
 
 
-@message("Stop")
-@dataclass(frozen=True, slots=True)
+@message
 class Stop:
     """The run is over."""
 
     reason: str
 
 
-@message("RunSpecRequest")
-@dataclass(frozen=True, slots=True)
+@message
 class RunSpecRequest:
     """Ask the supervisor for the run spec, which a process needs before it can join."""
 
@@ -199,8 +189,7 @@ class RunSpecRequest:
     name: str
 
 
-@message("LayoutWanted")
-@dataclass(frozen=True, slots=True)
+@message
 class LayoutWanted:
     """The answer to a request for the run spec while the run has no layout yet.
 
@@ -210,8 +199,7 @@ class LayoutWanted:
     name: str
 
 
-@message("LayoutTold")
-@dataclass(frozen=True, slots=True)
+@message
 class LayoutTold:
     """The layout that a loop would train; payload: its leaves as JSON (`layout.loop_layout`)."""
 
@@ -219,16 +207,14 @@ class LayoutTold:
     name: str
 
 
-@message("LayoutTaken")
-@dataclass(frozen=True, slots=True)
+@message
 class LayoutTaken:
     """The run has a layout now, this one or that of another loop; the run spec tells which."""
 
     name: str
 
 
-@message("RunSpecReply")
-@dataclass(frozen=True, slots=True)
+@message
 class RunSpecReply:
     """The run spec: settings and task as JSON (`settings.run_spec`); payload: the run plan."""
 

@@ -1,13 +1,11 @@
 """Messages between the hosts of one island: rank 0 leads, and the others follow."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from messaging.envelope import message
 
 
-@message("HostHello")
-@dataclass(frozen=True, slots=True)
+@message
 class HostHello:
     """Follower → leader: this host is ready; `facts` must be equal on all hosts, by what they are.
 
@@ -21,16 +19,14 @@ class HostHello:
     facts: dict[str, str]
 
 
-@message("IslandFormed")
-@dataclass(frozen=True, slots=True)
+@message
 class IslandFormed:
     """Leader → followers: all hosts are there; JAX's coordinator is to be at this address."""
 
     coordinator: str
 
 
-@message("CommandIssued")
-@dataclass(frozen=True, slots=True)
+@message
 class CommandIssued:
     """Leader → followers: command `number` of the island's log; its arrays follow as `parts`."""
 
@@ -40,8 +36,7 @@ class CommandIssued:
     parts: int
 
 
-@message("CommandPart")
-@dataclass(frozen=True, slots=True)
+@message
 class CommandPart:
     """Leader → followers: an array of a command, as the receiver's share of it; payload: bytes."""
 
@@ -49,8 +44,7 @@ class CommandPart:
     index: int
 
 
-@message("Word")
-@dataclass(frozen=True, slots=True)
+@message
 class Word:
     """Leader → followers: the boundary carries out the commands up to number `upto`."""
 
@@ -58,8 +52,7 @@ class Word:
     upto: int
 
 
-@message("HostState")
-@dataclass(frozen=True, slots=True)
+@message
 class HostState:
     """Follower → leader, each second and whenever `held` grows.
 
@@ -81,14 +74,12 @@ class HostState:
     newest: tuple[tuple[int, int, str], ...] = ()
 
 
-@message("LeaderBeat")
-@dataclass(frozen=True, slots=True)
+@message
 class LeaderBeat:
     """Leader → followers, each second: the leader is alive."""
 
 
-@message("ValueShare")
-@dataclass(frozen=True, slots=True)
+@message
 class ValueShare:
     """Follower → leader: its share of the value with this number of its kind; payload: bytes."""
 
@@ -96,8 +87,7 @@ class ValueShare:
     number: int
 
 
-@message("HostFailed")
-@dataclass(frozen=True, slots=True)
+@message
 class HostFailed:
     """Follower → leader: this host cannot go on; `mistake` says that the user must mend it."""
 
@@ -105,16 +95,14 @@ class HostFailed:
     mistake: bool
 
 
-@message("LeaveAsked")
-@dataclass(frozen=True, slots=True)
+@message
 class LeaveAsked:
     """Follower → leader: this host was asked to end, so the island is to leave the run."""
 
     reason: str
 
 
-@message("IslandEnds")
-@dataclass(frozen=True, slots=True)
+@message
 class IslandEnds:
     """Leader → followers: the island ends, with this exit code (`protocol.errors`) on each host.
 

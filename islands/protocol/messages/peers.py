@@ -1,15 +1,12 @@
 """Messages between learners, relayed by the hub: the inner optimizer's state, piece by piece."""
 
-from dataclasses import dataclass
-
 from islands.protocol.identities import (
     Incarnation,
 )
 from messaging.envelope import message
 
 
-@message("StateRequest")
-@dataclass(frozen=True, slots=True)
+@message
 class StateRequest:
     """Ask a state donor for one piece of its inner optimizer's state.
 
@@ -22,8 +19,7 @@ class StateRequest:
     schema: str
 
 
-@message("StateOffer")
-@dataclass(frozen=True, slots=True)
+@message
 class StateOffer:
     """Answer to a StateRequest; payload: the piece's bytes.
 

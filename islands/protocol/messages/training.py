@@ -1,7 +1,5 @@
 """Messages between learners and the syncer: fragments, rounds, leases, and the end of a run."""
 
-from dataclasses import dataclass
-
 from islands.protocol.identities import (
     Compact,
     Fate,
@@ -37,8 +35,7 @@ class FragmentProgress(Compact, frozen=True):
     overwritten_tokens: int = 0
 
 
-@message("Progress")
-@dataclass(frozen=True, slots=True)
+@message
 class Progress:
     """A learner's cumulative report; `step_time_s` is of its last steps, without compilation.
 
@@ -66,8 +63,7 @@ class Kept(Compact, frozen=True):
     digest: str
 
 
-@message("Hello")
-@dataclass(frozen=True, slots=True)
+@message
 class Hello:
     """Open a session with a syncer: identity, credential, and the versions that the sender holds.
 
@@ -91,8 +87,7 @@ class Hello:
     kept: tuple[Kept | None, ...] = ()
 
 
-@message("Welcome")
-@dataclass(frozen=True, slots=True)
+@message
 class Welcome:
     """The syncer's answer to Hello: its epoch and the committed versions, in fragment order.
 
@@ -106,8 +101,7 @@ class Welcome:
     proof: str = ""
 
 
-@message("LeaseGranted")
-@dataclass(frozen=True, slots=True)
+@message
 class LeaseGranted:
     """All leases the learner holds now, and its quota: the most tokens it may process in total."""
 
@@ -117,8 +111,7 @@ class LeaseGranted:
     leases: tuple[Lease, ...]
 
 
-@message("PullFragment")
-@dataclass(frozen=True, slots=True)
+@message
 class PullFragment:
     """The syncer asks for a contribution; `version` is the fragment's committed version.
 
@@ -131,8 +124,7 @@ class PullFragment:
     precision: Precision = Precision.FLOAT32
 
 
-@message("Contribution")
-@dataclass(frozen=True, slots=True)
+@message
 class Contribution:
     """Answer to one pull; payload: base − local value, flat, in `precision`.
 
@@ -154,8 +146,7 @@ class Contribution:
         return self.ticket.name
 
 
-@message("ContributionOffered")
-@dataclass(frozen=True, slots=True)
+@message
 class ContributionOffered:
     """A contribution leaves now, in the precision that its pull named: so the link is measured."""
 
@@ -167,8 +158,7 @@ class ContributionOffered:
         return self.ticket.name
 
 
-@message("ContributionDeclined")
-@dataclass(frozen=True, slots=True)
+@message
 class ContributionDeclined:
     """The learner has nothing to contribute to this pull, and is excused from the round."""
 
@@ -181,8 +171,7 @@ class ContributionDeclined:
         return self.ticket.name
 
 
-@message("ContributionFate")
-@dataclass(frozen=True, slots=True)
+@message
 class ContributionFate:
     """The fate of a contribution that was not applied."""
 
@@ -211,8 +200,7 @@ class IncrementsSince(Compact, frozen=True):
     precision: str
 
 
-@message("FragmentUpdate")
-@dataclass(frozen=True, slots=True)
+@message
 class FragmentUpdate:
     """A committed version; payload: the published value, flat float32, or increments to it.
 
@@ -234,8 +222,7 @@ class FragmentUpdate:
     tokens: int = 0
 
 
-@message("FragmentRequest")
-@dataclass(frozen=True, slots=True)
+@message
 class FragmentRequest:
     """Syncer → learner: send your value of this fragment, which becomes version 0.
 
@@ -248,8 +235,7 @@ class FragmentRequest:
     attempt: int = 0
 
 
-@message("FragmentSeed")
-@dataclass(frozen=True, slots=True)
+@message
 class FragmentSeed:
     """Answer to FragmentRequest; payload: the value adopted last, or the initial one, flat."""
 
@@ -260,8 +246,7 @@ class FragmentSeed:
     digest: str
 
 
-@message("FinalRound")
-@dataclass(frozen=True, slots=True)
+@message
 class FinalRound:
     """The run is closing: stop stepping at the next boundary and answer the last pulls."""
 
@@ -269,8 +254,7 @@ class FinalRound:
     reason: str
 
 
-@message("Paused")
-@dataclass(frozen=True, slots=True)
+@message
 class Paused:
     """The syncer pauses or resumes the run; learners step only while it is not paused."""
 

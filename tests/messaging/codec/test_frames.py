@@ -34,8 +34,7 @@ class Version:
     number: int
 
 
-@message("Report")
-@dataclass(frozen=True, slots=True)
+@message
 class Report:
     name: str
     step_s: float
@@ -46,8 +45,7 @@ class Report:
     note: str | None = None
 
 
-@message("Empty")
-@dataclass(frozen=True, slots=True)
+@message
 class Empty:
     pass
 
@@ -159,8 +157,7 @@ def test_what_cannot_travel_is_refused_at_home(body: object) -> None:
 
 
 def test_message_types_must_be_distinct_and_checkable() -> None:
-    @message("Either")
-    @dataclass(frozen=True, slots=True)
+    @message
     class Either:
         value: Version | Report
 
