@@ -1,24 +1,12 @@
 """Files that grow as long as a run does: rotated at a limit, and written without waiting.
 
-A file and the one before it never hold more than twice the limit (and a last entry), whatever the
-run does and however long it takes. Readers take `older(path)` first, if it exists. A tape,
-`metrics.jsonl` and `run.log` are `RotatingFile`s. A child process keeps its own output file open,
-so that one is truncated in place (`islands.run.hosting.process_output`). TensorBoard's event files
-are rotated in another way (`islands.sinks.tensorboard`).
+A file and the one before it, `older(path)`, never hold more than twice the limit (and a last
+entry), whatever the run does and however long it takes.
 
 Entries are queued in a `Spool`, so that no caller waits for a disk. A thread of its own writes them
-in batches, a few times a second, and keeps the order of each file.
-
-===========================  ====================================================================
-a file                       then
-===========================  ====================================================================
-fails, as its disk is full   its entries wait, up to `KEPT_BYTES`, and the thread retries every
-                             `RETRY_S`, for ever
-does not answer              its entries wait as well; `close` waits for it at most `CLOSE_S`
-has no room for an entry     the entry is dropped and counted, and the loss is reported
-===========================  ====================================================================
-
-A process that is killed loses the entries of its last `PAUSE_S`.
+every `PAUSE_S`, and keeps the order of each file; a process that is killed loses those of its last
+moment. While a disk is full or does not answer, up to `KEPT_BYTES` wait for each file, and the
+thread tries again for ever; what finds no room is dropped and counted, and the loss is reported.
 """
 
 import contextlib
@@ -27,13 +15,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, TypeVar
 
 from islands.files.whole_files import replace_file
 
 LIMIT_BYTES = 256 * 2**20
+T = TypeVar("T")
 
 
 def older(path: Path) -> Path:
@@ -54,10 +42,10 @@ class RotatingFile:
         """Leave opening the file to the first `write`, because the disk may be full now."""
         self._path = path
         self._limit_bytes = limit_bytes
-        self._head = self._due_head = head
+        self._head = head
         self._file: IO[bytes] | None = None
         self._size = 0
-        self._torn = False
+        self._due = b""
 
     @property
     def room_bytes(self) -> int:
@@ -65,35 +53,28 @@ class RotatingFile:
 
     def write(self, data: bytes) -> None:
         """Append whole lines."""
-        file = self._file or self._open()
-        if not _is_at(file, self._path):  # it was deleted, or moved away
-            file.close()
-            file, self._due_head = self._open(), self._head
+        file = self._file
+        if file is None or not _is_at(file, self._path):  # it was deleted, or moved away
+            file = self._open()
         if self._size >= self._limit_bytes:
-            file = self._turn_over(file)
-        whole = (b"\n" if self._torn else b"") + self._due_head + data
+            self._path.replace(older(self._path))
+            file = self._open()
+        whole = self._due + data
         write_whole(file, whole, self._size)
-        self._torn, self._due_head = False, b""
+        self._due = b""
         self._size += len(whole)
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+            self._file = None
 
     def _open(self) -> IO[bytes]:
+        self.close()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         file = self._file = self._path.open("ab", buffering=0)
-        self._size = self._path.stat().st_size
-        self._torn = _is_torn(self._path, self._size)
-        return file
-
-    def _turn_over(self, full: IO[bytes]) -> IO[bytes]:
-        """Rename the full file and begin a new one; if that fails, the next write tries again."""
-        with contextlib.suppress(FileNotFoundError):  # an earlier try renamed it, and then failed
-            self._path.replace(older(self._path))
-        file = self._file = self._path.open("ab", buffering=0)
-        self._size, self._torn, self._due_head = 0, False, self._head
-        full.close()
+        self._size = os.fstat(file.fileno()).st_size
+        self._due = (b"\n" if _is_torn(self._path, self._size) else b"") + self._head
         return file
 
 
@@ -121,14 +102,10 @@ def write_whole(file: IO[bytes], data: bytes, size: int) -> None:
 
 def _is_torn(path: Path, size: int) -> bool:
     """Whether a file ends within a line, as it may after its host died."""
-    if size == 0:
-        return False
-    try:
-        with path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) not in (b"\n", b"")
-    except OSError:
-        return False
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, size - 1))
+        return size > 0 and file.read(1) not in (b"\n", b"")
+    return False
 
 
 # --- writing without waiting -------------------------------------------------------------------
@@ -150,14 +127,9 @@ class GrowingFile(Protocol):
         """How many bytes it takes before it is rotated; the entry that fills them ends a batch."""
 
     def write(self, data: bytes) -> None:
-        """Append whole entries.
+        """Append all of these whole entries; or none, and raise OSError."""
 
-        Raises:
-            OSError: the write failed; no part of the entries is in the file.
-        """
-
-    def close(self) -> None:
-        """Close the file; do not write after that."""
+    def close(self) -> None: ...
 
 
 def nobody(_: str) -> None:
@@ -181,10 +153,7 @@ class SpooledFile:
     error: str = ""
 
     def add(self, *entries: bytes | memoryview) -> bool:
-        """Queue entries for the file without waiting; return whether there was room for them all.
-
-        Buffers are not copied before they are written, so they must not change.
-        """
+        """Queue entries, which must not change; return whether there was room for all of them."""
         return self.spool.put(self, *entries)
 
 
@@ -199,11 +168,7 @@ class Spool:
     """
 
     def __init__(
-        self,
-        place: Path,
-        told: Callable[[str], object] = nobody,
-        *,
-        kept_bytes: int = KEPT_BYTES,
+        self, place: Path, told: Callable[[str], object] = nobody, *, kept_bytes: int = KEPT_BYTES
     ) -> None:
         """Make a spool, whose thread starts with the first entry."""
         self._place = place
@@ -212,36 +177,36 @@ class Spool:
         self._inlets: list[SpooledFile] = []
         self._contents: dict[Path, bytes] = {}
         self._content_error = ""
-        self._changed = threading.Condition()
-        self._idle = self._closing = False
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._told_trouble = ""
 
     def inlet(self, file: GrowingFile) -> SpooledFile:
         """Return the queue for a file, which this spool closes when it ends."""
         inlet = SpooledFile(self, file)
-        with self._changed:
+        with self._lock:
             self._inlets.append(inlet)
         return inlet
 
     def put(self, inlet: SpooledFile, *entries: bytes | memoryview) -> bool:
         """Queue entries for a file, and return True, unless too much waits for it: then none."""
         size_bytes = sum(map(len, entries))
-        with self._changed:
-            if self._closing or inlet.waiting_bytes + size_bytes > self._kept_bytes:
+        with self._lock:
+            if self._closing.is_set() or inlet.waiting_bytes + size_bytes > self._kept_bytes:
                 inlet.dropped += 1
                 return False
             inlet.entries.extend(entries)
             inlet.waiting_bytes += size_bytes
-            self._wake()
+            self._start()
         return True
 
     def replace(self, path: Path, content: bytes) -> None:
         """Queue this content to replace a file; a newer content supersedes one that waits."""
-        with self._changed:
-            if not self._closing:
+        with self._lock:
+            if not self._closing.is_set():
                 self._contents[path] = content
-                self._wake()
+                self._start()
 
     @property
     def dropped(self) -> int:
@@ -251,10 +216,9 @@ class Spool:
     @property
     def trouble(self) -> str:
         """A sentence that says why files cannot be written now; "" if they can."""
-        errors = [inlet.error for inlet in self._inlets if inlet.error]
+        failed = (*(inlet.error for inlet in self._inlets), self._content_error)
+        errors = [error for error in failed if error]
         full = any(2 * inlet.waiting_bytes > self._kept_bytes for inlet in self._inlets)
-        if self._content_error:
-            errors.append(self._content_error)
         if not errors and not full:
             return ""
         lost = f"; {self.dropped:,} entries are lost so far" if self.dropped else ""
@@ -263,16 +227,15 @@ class Spool:
 
     def close(self) -> None:
         """Write what waits, for at most `CLOSE_S`, and report what could not be written."""
-        with self._changed:
-            if self._closing:
+        with self._lock:
+            if self._closing.is_set():
                 return
-            self._closing = True
-            self._changed.notify()
+            self._closing.set()
         if self._thread is None:
             self._close_files()
         else:
             self._thread.join(CLOSE_S)
-        with self._changed:
+        with self._lock:
             for inlet in self._inlets:
                 inlet.dropped += len(inlet.entries)
                 inlet.entries.clear()
@@ -281,50 +244,40 @@ class Spool:
         if lost:
             self._told(f"missing in {self._place}, which cannot be written: {', '.join(lost)}")
 
-    def _wake(self) -> None:
+    def _start(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="spool", daemon=True)
             self._thread.start()
-        elif self._idle:
-            self._changed.notify()
 
     # --- on the thread ------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while True:  # until the spool is closed
-            with self._changed:
-                self._idle = True
-                self._changed.wait_for(self._due)
-                self._idle = False
-                closing = self._closing
+        failed = False
+        while not self._closing.wait(RETRY_S if failed else PAUSE_S):
             failed = self._write_all()
-            if closing:
-                break
             self._tell()
-            with self._changed:
-                self._changed.wait_for(lambda: self._closing, RETRY_S if failed else PAUSE_S)
+        self._write_all()
         self._close_files()
-
-    def _due(self) -> bool:
-        return self._closing or bool(self._contents) or any(one.entries for one in self._inlets)
 
     def _write_all(self) -> bool:
         """Write what waits to every file, even if one fails; return whether any failed."""
         for inlet in list(self._inlets):
-            inlet.error = _error_of(partial(self._append, inlet))
-        errors = [_error_of(partial(self._replace, path)) for path in list(self._contents)]
+            inlet.error = _error_of(self._append, inlet)
+        errors = [_error_of(self._replace, path) for path in list(self._contents)]
         self._content_error = next(filter(None, errors), "")
         return bool(self._content_error) or any(inlet.error for inlet in self._inlets)
 
     def _append(self, inlet: SpooledFile) -> None:
         while chunk := self._chunk(inlet):
             inlet.file.write(b"".join(chunk))
-            self._written(inlet, chunk)
+            with self._lock:
+                for _ in range(min(len(chunk), len(inlet.entries))):
+                    inlet.waiting_bytes -= len(inlet.entries.popleft())
 
     def _replace(self, path: Path) -> None:
         content = self._contents[path]
         replace_file(path, content)
-        with self._changed:
+        with self._lock:
             if self._contents[path] is content:
                 del self._contents[path]
 
@@ -332,18 +285,13 @@ class Spool:
         """Return the entries to write next: at least one, if there are any."""
         room_bytes = min(CHUNK_BYTES, inlet.file.room_bytes)
         chunk: list[bytes | memoryview] = []
-        with self._changed:
+        with self._lock:
             for entry in inlet.entries:
                 chunk.append(entry)
                 room_bytes -= len(entry)
                 if room_bytes <= 0:
                     break
         return chunk
-
-    def _written(self, inlet: SpooledFile, chunk: list[bytes | memoryview]) -> None:
-        with self._changed:
-            for _ in range(min(len(chunk), len(inlet.entries))):
-                inlet.waiting_bytes -= len(inlet.entries.popleft())
 
     def _tell(self) -> None:
         """Report once when trouble begins, and once when it is over."""
@@ -361,10 +309,10 @@ class Spool:
                 inlet.file.close()
 
 
-def _error_of(work: Callable[[], None]) -> str:
+def _error_of(work: Callable[[T], None], what: T) -> str:
     """Run some work, and return the text of its disk error; "" if there is none."""
     try:
-        work()
+        work(what)
     except OSError as error:
         return error.strerror or str(error)
     return ""

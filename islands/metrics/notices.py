@@ -8,7 +8,6 @@ time, for `TELL_S` at most, and is tried `TRIES` times; of those that wait, the 
 import asyncio
 import contextlib
 import shlex
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -84,35 +83,30 @@ class Notices:
         self._target = target
         self._say = say
         self._pause_s = pause_s
-        self._waiting: deque[bytes] = deque(maxlen=WAITING_MOST)
-        self._news = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._waiting: asyncio.Queue[bytes] = asyncio.Queue(WAITING_MOST)
         self._failure = ""
 
     def add(self, notice: bytes) -> None:
         """Queue a notice; of too many the oldest is dropped."""
-        self._waiting.append(notice)
-        self._idle.clear()
-        self._news.set()
+        if self._waiting.full():
+            self._waiting.get_nowait()
+            self._waiting.task_done()
+        self._waiting.put_nowait(notice)
 
     async def run(self) -> None:
         """Give the notices one by one; runs until cancelled."""
         while True:  # until cancelled
-            await self._news.wait()
-            self._news.clear()
-            while self._waiting:
-                notice = self._waiting.popleft()
-                for _ in range(TRIES):
-                    if await self._given(notice):
-                        break
-                    await asyncio.sleep(self._pause_s)
-            self._idle.set()
+            notice = await self._waiting.get()
+            for _ in range(TRIES):
+                if await self._given(notice):
+                    break
+                await asyncio.sleep(self._pause_s)
+            self._waiting.task_done()
 
     async def wait_given(self) -> None:
         """Wait until all notices were given, or the time for it is over."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), LAST_S)
+            await asyncio.wait_for(self._waiting.join(), LAST_S)
 
     async def _given(self, notice: bytes) -> bool:
         """Give a notice; return whether that succeeded."""

@@ -7,8 +7,8 @@
 `/readyz`    200 when the process can do its work, else 503 with the reason
 ===========  ======================================================================================
 
-Who may read them is decided in `access.py`. Nothing is counted for them: the
-state is read when it is asked for, at most once in `KEPT_S`, however many ask.
+Nothing is counted for them: the state is read when it is asked for, at most once in `KEPT_S`,
+however many ask.
 """
 
 import asyncio
@@ -23,20 +23,16 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client import Metric as Family
 from prometheus_client.registry import Collector
 
-from islands.metrics.access import refusal
 from islands.metrics.catalogue import Sample, families
+from islands.protocol.settings.addresses import is_loopback
 from messaging.clock import LoopClock
-from messaging.websocket.door import Visit
-from messaging.websocket.security import Keyring, Secret
+from messaging.websocket.door import Refused, Visit
+from messaging.websocket.security import Keyring, Secret, is_named
 
 KEPT_S = 0.5
 METRICS, STATUS, HEALTH, READY = "/metrics", "/status", "/healthz", "/readyz"
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
-TOLD = {
-    HTTPStatus.UNAUTHORIZED: "show the run's token: Authorization: Bearer TOKEN\n",
-    HTTPStatus.MISDIRECTED_REQUEST: "without the run's token, ask for localhost by its name\n",
-}
 
 
 class Source(Collector, ABC):
@@ -66,7 +62,7 @@ class MetricsSite:
 
     Args:
         source: what is read.
-        secret: the secret of the process; see `refusal`.
+        secret: the secret of the process; None if it has none, and so listens on loopback alone.
     """
 
     def __init__(self, source: Source, secret: Secret | Keyring | None) -> None:
@@ -88,19 +84,32 @@ class MetricsSite:
     def __call__(self, request: web.BaseRequest, _: Visit) -> Awaitable[web.StreamResponse] | None:
         """Answer a request for one of the pages; None if the path is none of them."""
         page = self._pages.get(request.path)
-        return None if page is None else self._answer(request, page)
+        if page is None:
+            return None
+        self._check(request)
+        return self._answer(page)
 
-    async def _answer(
-        self, request: web.BaseRequest, page: Callable[[], Awaitable[web.Response]]
-    ) -> web.StreamResponse:
-        refused = refusal(request, self._secret)
-        if refused is not None:
-            answer = _text(TOLD[refused], refused)
-            answer.headers["WWW-Authenticate"] = "Bearer"
-        elif request.method not in ("GET", "HEAD"):
-            answer = _text("only GET\n", HTTPStatus.METHOD_NOT_ALLOWED)
-        else:
-            answer = await page()
+    def _check(self, request: web.BaseRequest) -> None:
+        """Refuse who neither shows the secret nor is on this machine, under a name of loopback.
+
+        Under another name, which was made to lead to this machine, a page of elsewhere could read
+        it in a browser here; but it cannot make a browser show the secret.
+        """
+        shown = request.headers.get("Authorization")
+        if request.method not in ("GET", "HEAD"):
+            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "metrics can only be looked at")
+        if self._secret is not None and shown is not None:
+            if not self._secret.admits(shown):
+                raise Refused(HTTPStatus.UNAUTHORIZED, "a wrong token was shown")
+        elif not is_loopback(request.remote or ""):
+            how = "show the run's token: Authorization: Bearer TOKEN"
+            raise Refused(HTTPStatus.UNAUTHORIZED, how, expected=True)
+        elif not is_named(request.headers.get("Host", ""), ()):
+            how = "without the run's token, ask for localhost by its name"
+            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, how)
+
+    async def _answer(self, page: Callable[[], Awaitable[web.Response]]) -> web.StreamResponse:
+        answer = await page()
         answer.headers.update({"Cache-Control": "no-store", "Connection": "close"})
         answer.force_close()
         return answer

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
 from islands.files.growing_files import older
 from islands.files.plain_files import open_plain
+from islands.files.tailing import Place, Tail
 from islands.protocol.tape import learner_entries as learners
 from islands.protocol.tape import member_entries as members
 from islands.protocol.tape import process_entries as processes
@@ -32,8 +32,6 @@ from islands.protocol.tape.kinds import kinds_of
 
 NEWEST_BYTES = 4 * 2**20
 """Bytes of the newest part of a tape that are read at first."""
-AT_ONCE_BYTES = 2**20
-"""Most bytes of a tape that are read at once after that."""
 ORIGIN_BYTES = 2**25
 """Bytes of each file before those that are read in which the beginning of their clock is sought."""
 LOG_BYTES = 2**20
@@ -69,9 +67,7 @@ class GrowingTape:
     def __init__(self, path: Path, newest_bytes: int = NEWEST_BYTES) -> None:
         self._path = path
         self._newest_bytes = newest_bytes
-        self._inode = 0
-        self._offset = 0
-        self._rest = b""
+        self._tail = Tail(path)
         self.origin_s: float | None = None
         self._phases: dict[bytes, bytes] = {}
         self.first_s: float | None = None
@@ -80,18 +76,19 @@ class GrowingTape:
     def read(self) -> list[Entry]:
         """Return the entries that came since the last call; at first, the newest ones."""
         try:
-            with open_plain(self._path) as file:
-                return self._entries(self._newest(file) if not self._inode else self._more(file))
+            return self._entries(self._tail.read() if self._tail.place.inode else self._newest())
         except OSError:
             return []  # there is no such file yet
 
-    def _newest(self, file: IO[bytes]) -> bytes:
+    def _newest(self) -> bytes:
         """Return the newest part of the file and, if there is room, that of the older one."""
-        status = os.fstat(file.fileno())
-        self._inode, self._offset = status.st_ino, status.st_size
-        start = max(0, status.st_size - self._newest_bytes)
-        file.seek(start)
-        text = file.read(status.st_size - start)
+        with open_plain(self._path) as file:
+            status = os.fstat(file.fileno())
+            start = max(0, status.st_size - self._newest_bytes)
+            file.seek(start)
+            text = file.read(status.st_size - start)
+        text = text[: text.rfind(b"\n") + 1]
+        self._tail.place = Place(status.st_ino, start + len(text))
         before = None if start else _tail(older(self._path), self._newest_bytes - len(text))
         if before is not None:
             self.whole, text = before[0], before[1] + text
@@ -99,23 +96,6 @@ class GrowingTape:
             self.whole, text = False, text.partition(b"\n")[2]
         if not self.whole:
             self.origin_s = self._origin_before(start)
-        return text
-
-    def _more(self, file: IO[bytes]) -> bytes:
-        """Return what was appended; of a file that was turned over meanwhile, the rest first."""
-        inode = os.fstat(file.fileno()).st_ino
-        if inode == self._inode:
-            return self._read_on(file)
-        with suppress(OSError), open_plain(older(self._path)) as rest:
-            if os.fstat(rest.fileno()).st_ino == self._inode and (text := self._read_on(rest)):
-                return text
-        self._inode, self._offset, self._rest = inode, 0, b""
-        return self._read_on(file)
-
-    def _read_on(self, file: IO[bytes]) -> bytes:
-        file.seek(self._offset)
-        text = file.read(AT_ONCE_BYTES)
-        self._offset += len(text)
         return text
 
     def _origin_before(self, start: int) -> float | None:
@@ -134,8 +114,7 @@ class GrowingTape:
         return None
 
     def _entries(self, text: bytes) -> list[Entry]:
-        *lines, self._rest = (self._rest + text).split(b"\n")
-        found = list(self._parsed(lines))
+        found = list(self._parsed(text.splitlines()))
         if self.first_s is None and found:
             self.first_s = found[0][0]
         return found

@@ -21,9 +21,9 @@ import msgspec
 
 from islands.files.folder_lock import lock_folder
 from islands.files.plain_files import read_plain
+from islands.files.tailing import Tail
 from islands.protocol.errors import DONE, FAILED, IslandsError, missing_package, not_installed
-from islands.sinks.following import Follower
-from islands.sinks.sink import METRICS, SINKS, RunFacts, Sink, sink_folder
+from islands.sinks.sink import METRICS, SINKS, RunFacts, Sink, rows_in, sink_folder
 
 PAUSE_S = 1.0
 SLOW_S = 60.0
@@ -69,14 +69,14 @@ def send(name: str, folder: Path, say: Callable[[str], object], *, follow: bool)
         patience = _Patience(name, say)
         with patience.over():
             sink: Sink = import_module(f"islands.sinks.{name}").start(RunFacts.of(folder))
-        follower = Follower(folder / METRICS, place / f"{name}.json")
+        tail = Tail(folder / METRICS, place / f"{name}.json")
         ended = False
         while not ended:
             ended = not follow or _closed(PAUSE_S)
-            while rows := follower.read():
+            while lines := tail.read():
                 with patience.over():
-                    sink.record(rows)
-                follower.keep()
+                    sink.record(rows_in(lines))
+                tail.keep()  # a sink that dies before is given these again
         summary = folder / "summary.json"
         with patience.over():
             sink.end(msgspec.json.decode(read_plain(summary)) if summary.exists() else None)

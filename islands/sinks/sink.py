@@ -5,6 +5,7 @@ are, so every sink agrees with the file to the token.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -79,6 +80,15 @@ def flat(values: Row, prefix: str = "") -> Iterator[tuple[str, object]]:
             yield from flat(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
+
+
+def rows_in(lines: bytes) -> list[Row]:
+    """Return the rows of lines; one that is half written, as when a host died, is left out."""
+    rows: list[Row] = []
+    for line in lines.splitlines():
+        with suppress(msgspec.MsgspecError):
+            rows.append(msgspec.json.decode(line, type=dict[str, object]))
+    return rows
 
 
 class Points(NamedTuple):

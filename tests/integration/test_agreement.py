@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from islands.cli.parsing import parse
 from islands.cli.run import make_hub
+from islands.files.tailing import Tail
 from islands.lab.faults.paths import HOST, free_port
 from islands.metrics.offering import offered
 from islands.metrics.site import METRICS, STATUS
@@ -34,9 +35,8 @@ from islands.protocol.settings.run import Timing
 from islands.run.coordinator import Coordinator
 from islands.run.records.figures import restored
 from islands.settings.host import RunOptions
-from islands.sinks.following import Follower
 from islands.sinks.sink import METRICS as SENT
-from islands.sinks.sink import points_of, totals_of
+from islands.sinks.sink import points_in, rows_in, totals_of
 from tests.integration.programs import (
     LIMIT_S,
     ROOT,
@@ -197,9 +197,9 @@ def of_end(hub: Coordinator) -> dict[str, Total]:
 
 def of_sinks(folder: Path, kept: Path) -> int:
     """The tokens at the last point that a sink is given, over all hubs; as its summary says."""
-    follower = Follower(folder / SENT, kept)
-    points = [point for rows in iter(follower.read, []) for point in map(points_of, rows) if point]
-    last = max(point.tokens for point in points)
+    tail = Tail(folder / SENT, kept)
+    batches = [rows_in(lines) for lines in iter(tail.read, b"")]
+    last = max(point.tokens for rows in batches for point in points_in(rows))
     assert totals_of(json.loads((folder / "summary.json").read_text()))["tokens"] == last
     return last
 

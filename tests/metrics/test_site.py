@@ -57,6 +57,8 @@ async def test_a_page_is_read_on_loopback_or_with_the_token() -> None:
             shown = {"Host": "hub.example", "Authorization": SECRET.header()}
             assert (await get("/metrics", **shown))[0] == 200
             assert (await get("/metrics", Authorization="Bearer wrong"))[0] == 401
+            async with session.post(f"{base}/metrics") as answer:
+                assert answer.status == 405
             status, text = await get("/metrics")
             told = {one.name: one for one in text_string_to_metric_families(text.decode())}
             assert status == 200

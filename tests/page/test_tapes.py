@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from islands.files.tailing import AT_ONCE_BYTES
 from islands.files.tape_writing import HEAD
-from islands.page.tapes import AT_ONCE_BYTES, GrowingTape, RunTapes
+from islands.page.tapes import GrowingTape, RunTapes
 from islands.protocol.tape.entry import encode_entry
 from islands.protocol.tape.member_entries import Resumed, StoodStill
 from islands.protocol.tape.round_entries import Journalled

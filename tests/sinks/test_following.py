@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from islands.files.growing_files import older
-from islands.sinks.following import AT_ONCE_BYTES, Follower
-from islands.sinks.sink import METRICS, points_of
+from islands.files.tailing import AT_ONCE_BYTES, Tail
+from islands.sinks.sink import METRICS, points_of, rows_in
 
 
 class Growing:
-    """A file of rows, and those that a follower has seen."""
+    """A file of rows, and those that were read."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -21,7 +21,7 @@ class Growing:
         self.begin()
 
     def begin(self) -> None:
-        self.follower = Follower(self.path, self.folder / "kept")
+        self.tail = Tail(self.path, self.folder / "kept")
 
     def write(self, count: int = 3) -> None:
         with self.path.open("ab") as file:
@@ -34,9 +34,9 @@ class Growing:
         self.path.touch()
 
     def read(self) -> None:
-        while rows := self.follower.read():
-            self.seen += [row["row"] for row in rows]
-            self.follower.keep()
+        while lines := self.tail.read():
+            self.seen += [row["row"] for row in rows_in(lines)]
+            self.tail.keep()
 
 
 def test_rows_are_read_once_whatever_happens_to_the_file(tmp_path: Path) -> None:
@@ -81,6 +81,15 @@ def test_a_line_of_any_length_is_read(tmp_path: Path) -> None:
     growing.write(1)
     growing.read()
     assert [str(row)[:2] for row in growing.seen] == ["xx", "1"]
+
+
+def test_lines_that_are_damaged_hide_none_behind_them(tmp_path: Path) -> None:
+    growing = Growing(tmp_path)
+    with growing.path.open("ab") as file:
+        file.write(b"x\n" * AT_ONCE_BYTES)
+    growing.write(1)
+    growing.read()
+    assert growing.seen == growing.written
 
 
 def test_a_file_that_is_being_turned_over_is_read_on(tmp_path: Path) -> None:
