@@ -180,12 +180,6 @@ async def test_an_engine_that_is_not_installed_refuses_its_islands() -> None:
     assert desk.launcher.names() == ["site-0"], "what is placed goes on"
     desk.launcher.close()
 
-    desk = Desk(desk.engine)
-    desk.launcher.start("site-2")
-    await asyncio.sleep(60.0)
-    assert [(name, end.code) for name, end in desk.ends] == [("site-2", OF_NO_USE)]
-    desk.launcher.close()
-
 
 @virtual
 async def test_a_restarted_hub_finds_what_was_placed(tmp_path: Path) -> None:
