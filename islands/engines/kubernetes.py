@@ -116,9 +116,6 @@ class Kubernetes:
         """Return the island's manifest as YAML."""
         return text_of(self._manifest(island, self._placed(island)))
 
-    def close(self) -> None:
-        """Do nothing: no connection is held."""
-
     # --- manifests ----------------------------------------------------------------------------
 
     def _placed(self, island: Island) -> Placed:

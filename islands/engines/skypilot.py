@@ -363,9 +363,6 @@ class SkyPilot:
         attached = "" if group is None else f" --job-group {group}"
         return f"# sky jobs launch{attached}\n" + yaml.dump(task, Dumper=_Lines, sort_keys=False)
 
-    def close(self) -> None:
-        """Do nothing: SkyPilot has no connection that stays."""
-
     def _name(self, island: Island) -> str:
         return f"{prefix_of(self._of)}{island.name}-{island.attempt}"
 

@@ -160,9 +160,6 @@ class Slurm:
         command = shlex.join(submission(island, self._settings))
         return f"{' '.join((*variables, command))} <<'END'\n{batch_script(island)}END\n"
 
-    def close(self) -> None:
-        """Do nothing: no connection is held."""
-
 
 # --- what Slurm is given ------------------------------------------------------------------------
 

@@ -51,10 +51,8 @@ def kubeconfig(
 
 
 @pytest.fixture
-def engine(kubeconfig: Path) -> Iterator[Kubernetes]:
-    made = Kubernetes(OF, {"kubeconfig": str(kubeconfig)})
-    yield made
-    made.close()
+def engine(kubeconfig: Path) -> Kubernetes:
+    return Kubernetes(OF, {"kubeconfig": str(kubeconfig)})
 
 
 def test_an_island_is_placed_listed_and_ended(api: KubernetesApi, engine: Kubernetes) -> None:
@@ -106,7 +104,6 @@ def test_another_beginning_of_the_run_sees_none_of_it(engine: Kubernetes, kubeco
     engine.place(ISLAND)
     other = Kubernetes(replace(OF, mark="ffffffff"), {"kubeconfig": str(kubeconfig)})
     assert other.list() == []
-    other.close()
 
 
 def test_a_list_takes_a_few_calls_however_many_islands_there_are(
@@ -179,7 +176,6 @@ def test_a_cluster_that_is_gone_is_asked_again_later(tmp_path: Path) -> None:
     for call in (engine.list, lambda: engine.place(ISLAND)):
         with pytest.raises(EngineAway, match=r"kubernetes does not answer: .*refused"):
             call()
-    engine.close()
 
 
 def test_a_cluster_that_nobody_tells_of_is_the_users_to_mend(tmp_path: Path) -> None:

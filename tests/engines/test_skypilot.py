@@ -106,7 +106,6 @@ def test_describing_asks_nobody_and_hides_secrets() -> None:
     task = yaml.safe_load(text)
     assert task["secrets"] == {"ISLANDS_TOKEN": "(hidden)"}
     assert "run: |\n  exec python -m islands.learner" in text
-    engine.close()
 
 
 def test_a_setting_that_is_not_known_is_told() -> None:
