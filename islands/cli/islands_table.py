@@ -31,7 +31,7 @@ def read_entries(options: RunOptions) -> "dict[str, Needs]":
     for name, needs in entries.items():
         words = ["--name", f"{name}-0", *learner_words(needs.learner)]
         parse(LearnerOptions, words, program=f"islands.{name}.learner", description="")
-        make_engine(needs.engine, RunMark("", ""), needs.settings).close()
+        make_engine(needs.engine, RunMark("", ""), needs.settings)
         try:
             needs.variables(os.environ)
         except SettingsError as error:

@@ -169,9 +169,6 @@ class Engine(Protocol):
     def describe(self, island: Island) -> str:
         """Return what `place` would give the engine, as text without secrets; ask nobody."""
 
-    def close(self) -> None:
-        """Let go of the engine; jobs go on."""
-
 
 ENGINES: Mapping[str, str] = MappingProxyType(
     {

@@ -3,22 +3,24 @@
     kubernetes = Kubernetes(of, {"namespace": "training"})
 
 JobSets of one island each, since Kueue admits a JobSet as a whole, and a JobSet with a failed job
-ends the others: islands must wait for nobody. A JobSet carries the run's mark, its name ends with
-five digits of chance, and its Secret belongs to it, so that both go together.
+ends the others: islands must wait for nobody. A JobSet carries the run's mark, and its name ends
+with five digits of the mark and the attempt, so that to place an attempt twice makes one. Its
+Secret belongs to it, so that both go together.
+
+The API is asked by `kubectl`, in its raw mode, which is that of all its versions.
 """
 
-import contextlib
+import hashlib
 import json
 import os
-import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
-import yaml
-
+from islands.engines.commands import run_command, said_by
 from islands.engines.engine import EngineAway, Island, Job, RunMark, Unplaceable
 from islands.engines.kubernetes_jobs import Told, jobs_of, podless
 from islands.engines.kubernetes_manifests import (
@@ -26,7 +28,6 @@ from islands.engines.kubernetes_manifests import (
     GROUP,
     JOBSET_NAME,
     PLURAL,
-    VERSION,
     ClusterSettings,
     Manifest,
     Mark,
@@ -36,24 +37,33 @@ from islands.engines.kubernetes_manifests import (
     jobset_name,
     text_of,
 )
-from islands.protocol.errors import SettingsError, not_installed
+from islands.protocol.errors import SettingsError
 
 POLL_S = 10.0
-TIMEOUT_S = (10.0, 30.0)
-"""Longest time to connect to the API, and to wait for its answer."""
+TIMEOUT_S = 30
+"""Longest time that the API may take for an answer."""
 PAGE = 500
 """Most objects in one answer."""
-CHANCE_BYTES = 3
+DIGITS = 5
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 INSTALL = (
     "JobSet is not installed there; its administrator installs it (kubectl apply --server-side "
     "-f …/jobset/releases/download/v0.12.0/manifests.yaml, of kubernetes-sigs)"
 )
-NOT_FOUND, CONFLICT, FORBIDDEN, UNAUTHORIZED, BUSY, BROKEN = 404, 409, 403, 401, 429, 500
+EXISTS, GONE, FORBIDDEN = "(AlreadyExists)", "(NotFound)", ("(Forbidden)", "(Unauthorized)")
+"""Reasons of the API's own, as kubectl tells them."""
+SERVERS = re.compile(r"^(Error from server( \(\w+\))?|The request is invalid)(: |$)")
+BUSY = (
+    *("(conflict)", "(toomanyrequests)", "(internalerror)", "(serviceunavailable)"),
+    *("an error on the server", "exceeded quota", "timeout", "timed out"),
+)
+"""What the API says, in small letters, while it has no room or no time."""
+NO_CLUSTER = ("no such file", "current-context", "does not exist", "missing or incomplete", "yaml")
+"""What kubectl says of itself if it does not know where the API is."""
 
 
 class Kubernetes:
-    """Places islands as JobSets, through the official client.
+    """Places islands as JobSets, through `kubectl`.
 
     Args:
         of: the run whose islands these are.
@@ -69,71 +79,49 @@ class Kubernetes:
     # --- the port -----------------------------------------------------------------------------
 
     def place(self, island: Island) -> str:
-        """Make the island's JobSet, then the Secret that its pods wait for."""
-        placed = self._placed(island, f"-{secrets.token_hex(CHANCE_BYTES)[:5]}")
+        """Make the island's JobSet, then the Secret that its pods wait for; both once alone."""
+        placed = self._placed(island)
         manifest = self._manifest(island, placed)
-        with self._told():
-            made = self._custom.create_namespaced_custom_object(
-                *(GROUP, VERSION, self._namespace, PLURAL, manifest),
-                field_validation="Strict",
-                _request_timeout=TIMEOUT_S,
-            )
+        strict = {"fieldValidation": "Strict"}
+        self._ask("create", self._url(PLURAL, **strict), manifest, fine=EXISTS)
         told = {key: island.environment[key] for key in placed.secrets}
         if told:
             try:
-                with self._told():
-                    self._make_secret(placed, told, made["metadata"]["uid"])
-            except (EngineAway, Unplaceable):
-                with contextlib.suppress(EngineAway, Unplaceable):
-                    self.end(placed.jobset, at_once=True)
+                made = self._ask("get", self._url(f"{PLURAL}/{placed.jobset}"))
+                secret = self._secret(placed, told, json.loads(made)["metadata"]["uid"])
+                self._ask("create", self._url("secrets"), secret, fine=EXISTS)
+            except Unplaceable:
+                self.end(placed.jobset, at_once=True)
                 raise
         return placed.jobset
 
     def end(self, job: str, *, at_once: bool) -> None:
         """Delete a JobSet; it is listed until its pods have ended."""
-        with self._told(gone_is_fine=True):
-            self._custom.delete_namespaced_custom_object(
-                *(GROUP, VERSION, self._namespace, PLURAL, job),
-                propagation_policy="Foreground",
-                _request_timeout=TIMEOUT_S,
-            )
+        after = {"propagationPolicy": "Foreground"}
+        self._ask("delete", self._url(f"{PLURAL}/{job}", **after), fine=GONE)
         if at_once:
-            with self._told(gone_is_fine=True):
-                self._core.delete_collection_namespaced_pod(
-                    self._namespace,
-                    label_selector=f"{JOBSET_NAME}={job}",
-                    grace_period_seconds=0,
-                    _request_timeout=TIMEOUT_S,
-                )
+            pods = {"labelSelector": f"{JOBSET_NAME}={job}", "gracePeriodSeconds": "0"}
+            self._ask("delete", self._url("pods", **pods), fine=GONE)
 
     def list(self) -> list[Job]:
         """Return the run's JobSets, by three calls however many there are."""
-        where = self._mark.selector
-        with self._told():
-            core = self._core
-            jobsets = list(self._pages(self._jobsets, label_selector=where))
-            pods = list(self._pages(core.list_namespaced_pod, label_selector=where))
-            events: list[Told] = []
-            if podless(jobsets, pods):
-                failed = "reason=FailedCreate"
-                events = list(self._pages(core.list_namespaced_event, field_selector=failed))
+        where = {"labelSelector": self._mark.selector}
+        jobsets, pods = list(self._pages(PLURAL, **where)), list(self._pages("pods", **where))
+        events: list[Told] = []
+        if podless(jobsets, pods):
+            events = list(self._pages("events", fieldSelector="reason=FailedCreate"))
         return jobs_of(jobsets, pods, events)
 
     def describe(self, island: Island) -> str:
-        """Return the island's manifest as YAML; its name would get five more digits."""
-        return text_of(self._manifest(island, self._placed(island, "")))
-
-    def close(self) -> None:
-        """Let go of the connections."""
-        if "_client" in self.__dict__:
-            with contextlib.suppress(AttributeError):  # of versions that close with the process
-                self._client.close()
+        """Return the island's manifest as YAML."""
+        return text_of(self._manifest(island, self._placed(island)))
 
     # --- manifests ----------------------------------------------------------------------------
 
-    def _placed(self, island: Island, chance: str) -> Placed:
-        words = ("islands", self._mark.run)
-        name = jobset_name(words, island, room=len(chance)) + chance
+    def _placed(self, island: Island) -> Placed:
+        told = f"{self._mark.mark}/{island.name}/{island.attempt}".encode()
+        ending = f"-{hashlib.sha256(told).hexdigest()[:DIGITS]}"
+        name = jobset_name(("islands", self._mark.run), island, room=len(ending)) + ending
         hidden = {key: (name, key) for key in island.secrets if key in island.environment}
         return Placed(self._mark, name, secrets=hidden)
 
@@ -143,38 +131,20 @@ class Kubernetes:
         except SettingsError as error:
             raise Unplaceable(f"{island.name}: {error}") from error
 
-    def _make_secret(self, placed: Placed, told: Mapping[str, str], uid: str) -> None:
-        """Make the Secret of a JobSet, which is deleted with it."""
-        kinds = _kubernetes().client
-        owner = kinds.V1OwnerReference(
-            api_version=API_VERSION, kind="JobSet", name=placed.jobset, uid=uid
-        )
-        about = kinds.V1ObjectMeta(
-            name=placed.jobset, labels=self._mark.labels(), owner_references=[owner]
-        )
-        body = kinds.V1Secret(metadata=about, string_data=dict(told), type="Opaque")
-        self._core.create_namespaced_secret(self._namespace, body, _request_timeout=TIMEOUT_S)
+    def _secret(self, placed: Placed, told: Mapping[str, str], uid: str) -> Manifest:
+        """Return the Secret of a JobSet, which is deleted with it."""
+        name = placed.jobset
+        owner = {"apiVersion": API_VERSION, "kind": "JobSet", "name": name, "uid": uid}
+        about = {"name": name, "labels": self._mark.labels(), "ownerReferences": [owner]}
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": about,
+            "stringData": dict(told),
+            "type": "Opaque",
+        }
 
     # --- the API ------------------------------------------------------------------------------
-
-    @cached_property
-    def _client(self) -> Any:  # noqa: ANN401  (of a package that may be missing)
-        """The client of the cluster, as a kubeconfig or the pod that this is tells it."""
-        config = _kubernetes().config
-        told = self._settings
-        if not (told.kubeconfig or told.context) and _in_pod():
-            configuration = _kubernetes().client.Configuration()
-            config.load_incluster_config(client_configuration=configuration)
-            return _kubernetes().client.ApiClient(configuration)
-        return config.new_client_from_config(told.kubeconfig or None, told.context or None)
-
-    @cached_property
-    def _custom(self) -> Any:  # noqa: ANN401
-        return _kubernetes().client.CustomObjectsApi(self._client)
-
-    @cached_property
-    def _core(self) -> Any:  # noqa: ANN401
-        return _kubernetes().client.CoreV1Api(self._client)
 
     @cached_property
     def _namespace(self) -> str:
@@ -184,77 +154,54 @@ class Kubernetes:
             return told.namespace
         if not (told.kubeconfig or told.context) and _in_pod():
             return NAMESPACE_FILE.read_text().strip() if NAMESPACE_FILE.exists() else "default"
-        contexts, current = _kubernetes().config.list_kube_config_contexts(told.kubeconfig or None)
-        named = [each for each in contexts if each["name"] == told.context]
-        context: Mapping[str, Any] = (named[0] if named else current)["context"]
-        return str(context.get("namespace") or "default")
+        words = ("config", "view", "--minify", "--output=jsonpath={..namespace}")
+        return self._kubectl(words).strip() or "default"
 
-    def _jobsets(self, namespace: str, **options: object) -> object:
-        return self._custom.list_namespaced_custom_object(
-            GROUP, VERSION, namespace, PLURAL, **options
-        )
+    def _url(self, path: str, **query: str) -> str:
+        """Return the path of a kind's objects, or of one of them, below the API's address."""
+        group = f"/apis/{API_VERSION}" if path.startswith(PLURAL) else "/api/v1"
+        return f"{group}/namespaces/{self._namespace}/{path}?{urlencode(query)}".rstrip("?")
 
-    def _pages(self, call: Callable[..., object], **options: object) -> Iterator[Told]:
-        after = ""
+    def _pages(self, kind: str, **query: str) -> Iterator[Told]:
+        after = {"limit": str(PAGE)}
         while True:
-            page = {"limit": PAGE, "_request_timeout": TIMEOUT_S, "_preload_content": False}
-            answer: Any = call(self._namespace, **options, **page, **_after(after))
-            told = json.loads(answer.data)
+            told: Any = json.loads(self._ask("get", self._url(kind, **query, **after)))
             yield from told["items"]
-            after = told["metadata"].get("continue") or ""
-            if not after:
+            after["continue"] = told["metadata"].get("continue") or ""
+            if not after["continue"]:
                 return
 
-    @contextmanager
-    def _told(self, *, gone_is_fine: bool = False) -> Iterator[None]:
-        """Raise what the client or the API says as an error of an engine's."""
-        package = _kubernetes()
-        try:
-            yield
-        except package.client.exceptions.ApiException as error:
-            said = _said(error)
-            if gone_is_fine and error.status == NOT_FOUND:
-                return
-            raise refusal(int(error.status or 0), said) from error
-        except (package.config.ConfigException, yaml.YAMLError) as error:
-            said = " ".join(str(error).split()).rstrip(".")
-            raise Unplaceable(
-                f"no cluster is named: {said}; set settings.kubeconfig or settings.context"
-            ) from error
-        except package.unreachable as error:
-            raise EngineAway(f"kubernetes does not answer: {_reason(error)}") from error
+    def _ask(self, verb: str, url: str, body: Manifest | None = None, *, fine: str = "") -> str:
+        """Return what the API answers; `fine` is a reason of its that is no error here."""
+        file = () if body is None else ("--filename=-",)
+        return self._kubectl((verb, f"--raw={url}", *file), json.dumps(body), fine)
+
+    def _kubectl(self, words: tuple[str, ...], text: str = "", fine: str = "") -> str:
+        told = self._settings
+        where = {"kubeconfig": told.kubeconfig, "context": told.context}
+        options = [f"--{key}={value}" for key, value in where.items() if value]
+        command = ("kubectl", *words, *options, f"--request-timeout={TIMEOUT_S}s")
+        ended = run_command("kubernetes", command, text)
+        if ended.returncode and not (fine and fine in ended.stderr):
+            raise refusal(said_by("kubectl", ended.stderr))
+        return ended.stdout
 
 
-def refusal(status: int, said: str) -> EngineAway | Unplaceable:
-    """Return the error that an answer of the API stands for."""
-    quota = status == FORBIDDEN and "exceeded quota" in said
-    if quota or status in (CONFLICT, BUSY) or status >= BROKEN or status == 0:
-        return EngineAway(f"kubernetes has no room or no time: {said}")
-    if status == NOT_FOUND and "namespaces" not in said:
+def refusal(said: str) -> EngineAway | Unplaceable:
+    """Return the error that kubectl has told of, in its words or the API's."""
+    low, own = said.lower(), SERVERS.sub("", said)
+    if any(sign in low for sign in BUSY):
+        return EngineAway(f"kubernetes has no room or no time: {own}")
+    if GONE in said and "namespaces" not in said:
         return Unplaceable(f"kubernetes knows no {PLURAL}.{GROUP}: {INSTALL}")
-    if status in (UNAUTHORIZED, FORBIDDEN):
-        return Unplaceable(f"kubernetes does not allow it: {said}")
-    return Unplaceable(f"kubernetes refuses it: {said}")
-
-
-class _Package:
-    """The official client, with the errors of a cluster that is not reached."""
-
-    def __init__(self) -> None:
-        try:
-            import kubernetes
-            import kubernetes.config
-            import urllib3
-        except ImportError as error:
-            raise Unplaceable(not_installed("the engine kubernetes", "kubernetes")) from error
-        self.client = kubernetes.client
-        self.config = kubernetes.config
-        self.unreachable = (urllib3.exceptions.HTTPError, OSError)
-
-
-def _kubernetes() -> Any:  # noqa: ANN401  (of a package that may be missing)
-    """Return the official client."""
-    return _Package()
+    if any(sign in said for sign in FORBIDDEN):
+        return Unplaceable(f"kubernetes does not allow it: {own}")
+    if own != said:
+        return Unplaceable(f"kubernetes refuses it: {own or said}")
+    if any(sign in low for sign in NO_CLUSTER):
+        told = f"{said.rstrip('.')}; set settings.kubeconfig or settings.context"
+        return Unplaceable(f"no cluster is named: {told}")
+    return EngineAway(f"kubernetes does not answer: {said}")
 
 
 def _in_pod() -> bool:
@@ -262,21 +209,3 @@ def _in_pod() -> bool:
     home = Path.home() / ".kube" / "config"
     told = os.environ.get("KUBECONFIG") or home.exists()
     return "KUBERNETES_SERVICE_HOST" in os.environ and not told
-
-
-def _after(token: str) -> dict[str, str]:
-    return {"_continue": token} if token else {}
-
-
-def _said(error: Any) -> str:  # noqa: ANN401  (an ApiException)
-    """Return the API's own words: the message of its Status, or else what the body says."""
-    body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else error.body
-    with contextlib.suppress(ValueError, TypeError, KeyError):
-        return " ".join(str(json.loads(body)["message"]).split())
-    return " ".join(f"{error.status} {error.reason or body or ''}".split())
-
-
-def _reason(error: BaseException) -> str:
-    """Return the innermost reason of an error of a connection, as one line."""
-    inner = getattr(error, "reason", None)
-    return " ".join(str(inner if isinstance(inner, BaseException) else error).split())

@@ -138,9 +138,7 @@ class EngineLauncher:
         if self._saves is not None:
             self._saves.cancel()
             self._save()
-        for name, worker in self._workers.items():
-            if name not in self._busy:  # else it goes with this process
-                self._engines[name].close()
+        for worker in self._workers.values():
             worker.close()
 
     # --- effects ------------------------------------------------------------------------------

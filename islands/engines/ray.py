@@ -113,9 +113,6 @@ class Ray:
         }
         return yaml.safe_dump(shown, sort_keys=False)
 
-    def close(self) -> None:
-        """Do nothing: no connection is held."""
-
     def _script(self, job: str) -> Path:
         return self._folder / f"{job}.sh"
 

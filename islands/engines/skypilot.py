@@ -19,12 +19,12 @@ Reference:
 """
 
 import re
-import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import yaml
 
@@ -194,29 +194,11 @@ def error_of(error: BaseException) -> IslandsError:
 # --- SkyPilot ---------------------------------------------------------------------------------
 
 
-class Client(Protocol):
-    """SkyPilot's API server. Every call may block, without a limit."""
+class Api:
+    """SkyPilot's API server, by the package skypilot. Every call may block, without a limit."""
 
     def launch(self, task: Mapping[str, object], group: str | None) -> str:
         """Ask for a managed job, and return the number of the request."""
-
-    def wait(self, request: str) -> None:
-        """Wait until the job is in the queue; raises what went wrong."""
-
-    def abort(self, request: str) -> None:
-        """Have a request end."""
-
-    def queue(self, part: str) -> Sequence[Mapping[str, object]]:
-        """Return records of all jobs in whose names `part` is."""
-
-    def cancel(self, name: str, *, graceful: bool) -> None:
-        """Cancel the job of this name, if there is one: by SIGTERM to its processes if graceful."""
-
-
-class Api:
-    """The client of the package skypilot."""
-
-    def launch(self, task: Mapping[str, object], group: str | None) -> str:
         import sky
 
         made = sky.Task.from_yaml_config(dict(task))
@@ -224,6 +206,7 @@ class Api:
         return str(sky.jobs.launch(made, name=str(task["name"]), **attached))
 
     def wait(self, request: str) -> None:
+        """Wait until the job is in the queue; raises what went wrong."""
         import sky
 
         sky.get(request)
@@ -234,30 +217,37 @@ class Api:
         sky.get(sky.api_cancel(request, silent=True))
 
     def queue(self, part: str) -> Sequence[Mapping[str, object]]:
-        """Return records of jobs; none where no job was ever launched, so that nothing answers."""
+        """Return records of all jobs in whose names `part` is."""
         import sky
 
-        try:
+        records: Sequence[object] = ()
+        with _unless_none_was_launched():
             asked = sky.jobs.queue_v2(refresh=False, name_match=part, fields=FIELDS)
             records, *_ = sky.get(asked)
-        except sky.exceptions.ClusterNotUpError as error:
-            if error.cluster_status is not None:  # it is there, and does not answer
-                raise
-            return ()
         return [
             {key: getattr(record, key, None) for key in FIELDS}
-            | {"status": "PENDING" if record.status is None else record.status.value}
+            | {"status": getattr(getattr(record, "status", None), "value", "PENDING")}
             for record in records
         ]
 
     def cancel(self, name: str, *, graceful: bool) -> None:
+        """Cancel the job of this name, if there is one: by SIGTERM to its processes if graceful."""
         import sky
 
-        try:
+        with _unless_none_was_launched():
             sky.get(sky.jobs.cancel(name=name, graceful=graceful))
-        except sky.exceptions.ClusterNotUpError as error:
-            if error.cluster_status is not None:
-                raise
+
+
+@contextmanager
+def _unless_none_was_launched() -> Iterator[None]:
+    """Let nothing happen where no job was ever launched, so that no jobs controller answers."""
+    import sky
+
+    try:
+        yield
+    except sky.exceptions.ClusterNotUpError as error:
+        if error.cluster_status is not None:  # it is there, and does not answer
+            raise
 
 
 def begin(call: Callable[[], T]) -> "Future[T]":
@@ -297,14 +287,14 @@ class _Launch:
 class SkyPilot:
     """Places islands as managed jobs of SkyPilot.
 
-    The name of a job is unique: the run's mark, the island's name and four random digits. It is
-    known before SkyPilot has given the job a number, which takes minutes where its jobs controller
-    must be started first; until then the job is listed from memory.
+    The name of a job is unique: the run's mark, the island's name and the number of the attempt. It
+    is known before SkyPilot has given the job a number, which takes minutes where its jobs
+    controller must be started first; until then the job is listed from memory.
 
     Args:
         of: the run whose jobs it places.
         settings: `group` and `workdir`, both optional.
-        client: SkyPilot; by default the package.
+        api: its API server; by default by the package.
         launch_s: longest wait for a launch before it counts as one that takes long.
 
     Raises:
@@ -317,7 +307,7 @@ class SkyPilot:
         self,
         of: RunMark,
         settings: Mapping[str, str],
-        client: Client | None = None,
+        api: Api | None = None,
         launch_s: float = LAUNCH_S,
     ) -> None:
         strange = [key for key in settings if key not in SETTINGS]
@@ -326,16 +316,16 @@ class SkyPilot:
             raise SettingsError(f"settings.{strange[0]} is not known; skypilot has {known}")
         self._of = of
         self._settings = settings
-        self._client = client or Api()
+        self._api = api or Api()
         self._launch_s = launch_s
         self._launches: dict[str, _Launch] = {}
 
     def place(self, island: Island) -> str:
         """Launch an island's job, and return its name; a launch that takes long goes on."""
-        job = f"{prefix_of(self._of)}{island.name}-{secrets.token_hex(2)}"
+        job = self._name(island)
         task = task_of(island, job, workdir=self._settings.get("workdir"))
-        request = self._ask(lambda: self._client.launch(task, self._settings.get("group")))
-        launched = begin(lambda: self._client.wait(request))
+        request = self._ask(lambda: self._api.launch(task, self._settings.get("group")))
+        launched = begin(lambda: self._api.wait(request))
         try:
             launched.result(self._launch_s)
         except TimeoutError:
@@ -348,13 +338,13 @@ class SkyPilot:
         """Cancel a job, and its launch if that goes on."""
         launch = self._launches.get(job)
         if launch is not None and not launch.launched.done():
-            self._ask(lambda: self._client.abort(launch.request))
-        self._ask(lambda: self._client.cancel(job, graceful=not at_once))
+            self._ask(lambda: self._api.abort(launch.request))
+        self._ask(lambda: self._api.cancel(job, graceful=not at_once))
         self._launches.pop(job, None)
 
     def list(self) -> Sequence[Job]:
         """Return the run's jobs, and those of launches that go on or have failed."""
-        records = self._ask(lambda: self._client.queue(prefix_of(self._of)))
+        records = self._ask(lambda: self._api.queue(prefix_of(self._of)))
         jobs = [job for job in (job_of(record, self._of) for record in records) if job is not None]
         for job in jobs:
             self._launches.pop(job.job, None)
@@ -366,15 +356,15 @@ class SkyPilot:
         return [*jobs, *waiting]
 
     def describe(self, island: Island) -> str:
-        """Return the YAML of an island's task, without the random digits of its name."""
-        name = f"{prefix_of(self._of)}{island.name}"
-        task = task_of(island, name, workdir=self._settings.get("workdir"), hide=True)
+        """Return the YAML of an island's task."""
+        workdir = self._settings.get("workdir")
+        task = task_of(island, self._name(island), workdir=workdir, hide=True)
         group = self._settings.get("group")
         attached = "" if group is None else f" --job-group {group}"
         return f"# sky jobs launch{attached}\n" + yaml.dump(task, Dumper=_Lines, sort_keys=False)
 
-    def close(self) -> None:
-        """Do nothing: SkyPilot has no connection that stays."""
+    def _name(self, island: Island) -> str:
+        return f"{prefix_of(self._of)}{island.name}-{island.attempt}"
 
     def _ask(self, call: Callable[[], T]) -> T:
         try:

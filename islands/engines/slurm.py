@@ -25,10 +25,10 @@ names.
 import math
 import os
 import shlex
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from islands.engines.commands import run_command, said_by
 from islands.engines.engine import (
     ADDRESS,
     RANK,
@@ -64,9 +64,6 @@ LEFT_OUT = ("SLURM_", "SQUEUE_", "SCANCEL_")
 ASKED_TO_END = 143
 LEAVE_S = 60
 """Time before a job's end at which its island leaves; and for other hosts, once one has ended."""
-
-LIMIT_S = 60.0
-"""Longest time that a command of Slurm may take; it asks an absent controller for 10 s itself."""
 
 FIELDS = {
     "JobID": 24,
@@ -162,9 +159,6 @@ class Slurm:
         variables = [f"{name}={shlex.quote(value)}" for name, value in told.items()]
         command = shlex.join(submission(island, self._settings))
         return f"{' '.join((*variables, command))} <<'END'\n{batch_script(island)}END\n"
-
-    def close(self) -> None:
-        """Do nothing: no connection is held."""
 
 
 # --- what Slurm is given ------------------------------------------------------------------------
@@ -321,24 +315,7 @@ def _output_in_words(output: str) -> str:
 
 def ask(words: Sequence[str], text: str, variables: Mapping[str, str]) -> str:
     """Run a command of Slurm with a text as its standard input; return what it printed."""
-    try:
-        ended = subprocess.run(
-            words,
-            input=text,
-            env=dict(variables),
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=LIMIT_S,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise Unplaceable(
-            f"the engine slurm needs the command {words[0]}, which this host does not have: start "
-            "the hub on a host of the cluster, or install Slurm's commands"
-        ) from error
-    except subprocess.TimeoutExpired as error:
-        raise EngineAway(f"slurm does not answer: {words[0]} took over {LIMIT_S:g} s") from error
+    ended = run_command("slurm", words, text, variables)
     if ended.returncode:
         raise refusal(words[0], ended.stderr)
     return ended.stdout
@@ -346,10 +323,7 @@ def ask(words: Sequence[str], text: str, variables: Mapping[str, str]) -> str:
 
 def refusal(command: str, told: str) -> EngineAway | Unplaceable:
     """Return the error that a command of Slurm has told of, in its own words."""
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
-    for prefix in (f"{command}: ", "error: ", "fatal: "):
-        lines = [line.removeprefix(prefix) for line in lines]
-    words = "; ".join(dict.fromkeys(lines)) or f"{command} failed without a word"
+    words = said_by(command, told)
     if any(sign in words.lower() for sign in AWAY):
         return EngineAway(f"slurm has no answer or no room now: {words}")
     return Unplaceable(f"slurm refuses: {words}")

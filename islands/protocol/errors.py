@@ -59,7 +59,6 @@ EXTRAS = {
     "mlflow": "mlflow",
     "trackio": "trackio",
     "sky": "skypilot",
-    "kubernetes": "kubernetes",
 }
 """The part of the installation that brings each optional package, by the package's module."""
 

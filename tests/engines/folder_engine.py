@@ -62,9 +62,6 @@ class FolderEngine:
     def describe(self, island: Island) -> str:
         return island.script(exports=True)
 
-    def close(self) -> None:
-        """Forget nothing: the folder has it."""
-
     def _job(self, number: str, told: dict[str, object]) -> Job:
         code = self._folder / f"{number}.code"
         with suppress(ChildProcessError):

@@ -27,6 +27,13 @@ KINDS = {
     f"/api/v1/namespaces/{NAMESPACE}/secrets": "secrets",
 }
 API_VERSIONS = {"secrets": ("v1", "Secret")}
+REASONS = {
+    400: "BadRequest",
+    403: "Forbidden",
+    404: "NotFound",
+    409: "AlreadyExists",
+    422: "Invalid",
+}
 NOW = "2026-11-25T12:00:00Z"
 Object = dict[str, Any]
 Answer = tuple[int, Object]
@@ -90,6 +97,9 @@ class KubernetesApi:
         match method, name:
             case "GET", "":
                 return self._list(kind, query)
+            case "GET", _:
+                found = self.objects[kind].get(name)
+                return (200, found) if found else _status(404, f'{kind} "{name}" not found')
             case "POST", "":
                 return self._create(kind, query, body)
             case "DELETE", "":
@@ -159,7 +169,8 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _status(code: int, message: str) -> Answer:
-    return code, {"kind": "Status", "apiVersion": "v1", "code": code, "message": message}
+    told = {"status": "Failure", "code": code, "reason": REASONS.get(code, ""), "message": message}
+    return code, {"kind": "Status", "apiVersion": "v1", "metadata": {}, **told}
 
 
 @contextmanager
@@ -170,8 +181,7 @@ def served(api: KubernetesApi, folder: Path) -> Iterator[Path]:
         def do(self) -> None:
             parts = urlsplit(self.path)
             query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
-            size = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(size) or b"{}")
+            body = json.loads(self.body() or b"{}")
             code, told = api.answer(self.command, parts.path, query, body)
             content = json.dumps(told).encode()
             self.send_response(code)
@@ -179,6 +189,15 @@ def served(api: KubernetesApi, folder: Path) -> Iterator[Path]:
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
+
+        def body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding") != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = b""
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            return body
 
         do_GET = do_POST = do_DELETE = do  # noqa: N815  (names of http.server)
 

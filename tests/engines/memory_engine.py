@@ -31,7 +31,6 @@ class MemoryEngine:
         self.fault: Exception | None = None
         self.full = self.cut = self.refused = ""
         self.asked = 0
-        self.closed = False
 
     def place(self, island: Island) -> str:
         self._answer()
@@ -58,9 +57,6 @@ class MemoryEngine:
 
     def describe(self, island: Island) -> str:
         return island.script()
-
-    def close(self) -> None:
-        self.closed = True
 
     def move(self, job: str, state: JobState, **more: object) -> None:
         changed = {"state": state, **more}

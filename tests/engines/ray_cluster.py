@@ -146,6 +146,14 @@ def processes_with(word: str) -> list[int]:
     return found
 
 
+async def begun(word: str) -> int:
+    """Wait until one process alone has a word on its command line; return its number."""
+    async with asyncio.timeout(LIMIT_S):
+        while len(found := processes_with(word)) != 1:  # noqa: ASYNC110  (no event comes from there)
+            await asyncio.sleep(LOOK_S)
+    return found[0]
+
+
 async def gone(word: str, *, but: int = 0) -> None:
     """Wait until no process has a word on its command line, or no more than some."""
     async with asyncio.timeout(LIMIT_S):

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from shutil import which
 
 import pytest
 import yaml
@@ -124,7 +125,8 @@ async def test_a_run_goes_as_its_manifests_say(tmp_path: Path) -> None:
     "tests/engines/test_kubernetes_jobs.py::test_an_island_runs_once_all_of_its_hosts_do"
 )
 async def test_a_hub_outside_places_islands_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    pytest.importorskip("kubernetes", reason="the official client is not installed")
+    if which("kubectl") is None:
+        pytest.skip("this host has no kubectl")
     api = KubernetesApi()
     names = {":7200": f":{free_port()}", "python": sys.executable}
 

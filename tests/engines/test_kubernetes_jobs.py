@@ -154,30 +154,50 @@ def test_restarts_are_counted_by_rank_and_by_job() -> None:
 
 # --- what the API refuses -----------------------------------------------------------------------
 
+FROM = "Error from server"
+
 
 @pytest.mark.parametrize(
-    ("status", "said", "error", "told"),
+    ("said", "error", "told"),
     [
-        (403, 'jobsets "a" is forbidden: exceeded quota: jobs', EngineAway, "exceeded quota"),
-        (403, 'User "x" cannot create resource "jobsets"', Unplaceable, "does not allow it: User"),
-        (401, "Unauthorized", Unplaceable, "does not allow it"),
         (
-            404,
-            "the server could not find the requested resource",
-            Unplaceable,
-            "JobSet is not inst",
+            f'{FROM} (Forbidden): jobsets "a" is forbidden: exceeded quota: jobs',
+            EngineAway,
+            "quota",
         ),
-        (404, 'namespaces "far" not found', Unplaceable, 'refuses it: namespaces "far" not found'),
-        (422, "JobSet name is too long", Unplaceable, "refuses it: JobSet name is too long"),
-        (400, 'strict decoding error: unknown field "spec.a"', Unplaceable, "refuses it: strict"),
-        (409, "already exists", EngineAway, "already exists"),
-        (429, "too many requests", EngineAway, "too many requests"),
-        (503, "etcdserver: request timed out", EngineAway, "timed out"),
+        (f"{FROM} (Conflict): it was modified", EngineAway, "no time: it was modified"),
+        (f"{FROM} (TooManyRequests): too many requests", EngineAway, "no time: too many requests"),
+        (
+            f"{FROM}: etcdserver: request timed out",
+            EngineAway,
+            "no time: etcdserver: request timed",
+        ),
+        ("Unable to connect to the server: EOF", EngineAway, "does not answer: Unable to connect"),
+        (f'{FROM} (Forbidden): User "x" cannot', Unplaceable, 'does not allow it: User "x" cannot'),
+        ("You must be logged in to the server (Unauthorized)", Unplaceable, "does not allow it"),
+        (
+            f"{FROM} (NotFound): the server could not find it",
+            Unplaceable,
+            "JobSet is not installed",
+        ),
+        (
+            f'{FROM} (NotFound): namespaces "far" not found',
+            Unplaceable,
+            'refuses it: namespaces "far',
+        ),
+        (
+            f"{FROM} (Invalid): JobSet name is too long",
+            Unplaceable,
+            "refuses it: JobSet name is too",
+        ),
+        ("The request is invalid", Unplaceable, "refuses it: The request is invalid"),
+        ("The request is invalid: too long", Unplaceable, "refuses it: too long"),
+        ("stat /none: no such file or directory", Unplaceable, "no cluster is named: stat /none"),
     ],
 )
-def test_an_answer_of_the_api_is_a_wait_or_a_mistake(
-    status: int, said: str, error: type[Exception], told: str
+def test_what_kubectl_says_is_a_wait_or_a_mistake(
+    said: str, error: type[Exception], told: str
 ) -> None:
-    found = refusal(status, said)
+    found = refusal(said)
     assert type(found) is error
     assert told in str(found)

@@ -62,7 +62,6 @@ async def test_an_island_is_placed_once() -> None:
     assert desk.launcher.names() == ["site-0"]
     assert (desk.ends, desk.said) == ([], [])
     desk.launcher.close()
-    assert desk.engine.closed
 
 
 @virtual
@@ -178,12 +177,6 @@ async def test_an_engine_that_is_not_installed_refuses_its_islands() -> None:
     ((name, end),) = desk.ends
     assert (name, end.code, end.sentence) == ("site-1", OF_NO_USE, str(desk.engine.fault))
     assert desk.launcher.names() == ["site-0"], "what is placed goes on"
-    desk.launcher.close()
-
-    desk = Desk(desk.engine)
-    desk.launcher.start("site-2")
-    await asyncio.sleep(60.0)
-    assert [(name, end.code) for name, end in desk.ends] == [("site-2", OF_NO_USE)]
     desk.launcher.close()
 
 

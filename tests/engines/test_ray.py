@@ -20,6 +20,8 @@ HEAD = "Ray at http://head:8265"
 FAILED = "Job entrypoint command failed with exit code 3, last available logs (truncated):\n"
 ECHO = f"Runtime env is setting up.\nRunning entrypoint for job {JOB}: exec bash {JOB}.sh\n"
 LOST = "Job supervisor actor died: The actor died.\n\tclass_name: JobSupervisor\nIts node has died."
+LOST_TOLD = "Job supervisor actor died: The actor died. Its node has died."
+COMMAND = "JOB_ENTRYPOINT_COMMAND_ERROR"
 LATE = "Job supervisor actor failed to start within 900.0 seconds."
 
 
@@ -51,7 +53,7 @@ def record(status: str, message: str = "", **more: object) -> Record:
         ("STOPPED", True, JobState.ENDED, "", True),
     ],
 )
-def test_the_state_of_a_job_follows_from_its_status_and_its_file(
+def test_a_job_is_as_its_status_and_its_file_say(
     status: str, *, asked: bool, state: JobState, where: str, cancelled: bool
 ) -> None:
     job = job_of(record(status), asked=asked)
@@ -60,36 +62,20 @@ def test_the_state_of_a_job_follows_from_its_status_and_its_file(
 
 
 @pytest.mark.parametrize(
-    ("ended", "code", "told"),
+    ("status", "message", "kind", "code", "told"),
     [
-        (record("SUCCEEDED", "Job finished successfully.", driver_exit_code=0), 0, ""),
-        (
-            record(
-                *("FAILED", f"{FAILED}no disk\n{ECHO}"),  # Ray may write its own line later
-                error_type="JOB_ENTRYPOINT_COMMAND_ERROR",
-                driver_exit_code=3,
-            ),
-            *(3, "exit code 3: no disk"),
-        ),
-        (
-            record(
-                *("FAILED", FAILED + ECHO),
-                error_type="JOB_ENTRYPOINT_COMMAND_ERROR",
-                driver_exit_code=3,
-            ),
-            *(3, "exit code 3"),
-        ),
-        (
-            record("FAILED", LOST, error_type="JOB_SUPERVISOR_ACTOR_DIED"),
-            *(None, "ended: Job supervisor actor died: The actor died. Its node has died."),
-        ),
-        (record("STOPPED", "Job was intentionally stopped."), None, ""),
+        ("SUCCEEDED", "Job finished successfully.", None, 0, ""),
+        ("FAILED", f"{FAILED}no disk\n{ECHO}", COMMAND, 3, "exit code 3: no disk"),
+        ("FAILED", FAILED + ECHO, COMMAND, 3, "exit code 3"),
+        ("FAILED", LOST, "JOB_SUPERVISOR_ACTOR_DIED", None, f"ended: {LOST_TOLD}"),
+        ("STOPPED", "Job was intentionally stopped.", None, None, ""),
     ],
 )
 def test_the_end_of_a_job_is_told_in_its_own_words(
-    ended: Record, code: int | None, told: str
+    status: str, message: str, kind: str | None, code: int | None, told: str
 ) -> None:
-    job = job_of(ended, asked=False)
+    """Ray may write a line of its own after those of the command."""
+    job = job_of(record(status, message, error_type=kind, driver_exit_code=code), asked=False)
     assert (job.state, job.code, job.began) == (JobState.ENDED, code, True)
     assert told_of(job) == told
 
@@ -138,18 +124,9 @@ def test_needs_become_what_the_jobs_api_is_asked_for() -> None:
             {"adress": "head:6379"},
             "settings.adress is not known to ray; it has address, folder, resources",
         ),
-        (
-            {"address": "head:6379"},
-            f"settings.address is 'head:6379'; it must be {URL}",
-        ),
-        (
-            {"resources": "fast"},
-            f"settings.resources is 'fast'; {MUST_BE}",
-        ),
-        (
-            {"resources": "fast:0"},
-            f"settings.resources is 'fast:0'; {MUST_BE}",
-        ),
+        ({"address": "head:6379"}, f"settings.address is 'head:6379'; it must be {URL}"),
+        ({"resources": "fast"}, f"settings.resources is 'fast'; {MUST_BE}"),
+        ({"resources": "fast:0"}, f"settings.resources is 'fast:0'; {MUST_BE}"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(settings: dict[str, str], told: str) -> None:

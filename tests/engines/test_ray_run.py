@@ -3,19 +3,15 @@
 A real hub, and a real cluster of Ray with four nodes on this host. Islands sleep.
 """
 
-import asyncio
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from islands.lab.faults.bare_loop import BareLoop
 from islands.lab.faults.paths import free_port
 from tests.engines.placed_run import Run, now_s
 from tests.engines.ray_cluster import MISSING, RayCluster, cluster_of, gone
-from tests.environment import gap_limit_s
 from tests.integration.programs import (
     control,
     hub_address,
@@ -32,7 +28,6 @@ pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
 ]
 
-CONTROL_S = 8.0
 PLACED_S = 10.0
 """In which an island is placed again after the loss of its node."""
 
@@ -70,91 +65,52 @@ def write_islands(folder: Path, cluster: RayCluster) -> None:
     )
 
 
-@pytest.mark.long(
-    "tests/engines/test_ray.py::test_the_state_of_a_job_follows_from_its_status_and_its_file"
-)
+@pytest.mark.long("tests/engines/test_ray.py::test_a_job_is_as_its_status_and_its_file_say")
 async def test_what_ray_loses_is_placed_again_and_nothing_is_left_behind(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
     async with open_room(tmp_path) as room:
-        with BareLoop(tmp_path) as bare:
-            write_islands(tmp_path, cluster)
-            run = Run(room)
-            hub = run.start_hub()
-            await room.wait(lambda: hub_address(run.folder))
-            # All nodes share this host, so the control has a learner that starts, too.
-            begun_s = await run.merged("site-0", "site-1", "site-2")
-            await control(room, "add", "edge")
-            await run.merged(*NAMES)
-            await asyncio.sleep(CONTROL_S)
-            killed_s = now_s()
-            cluster.kill(run.placed()["site-1"].job)
-            await room.wait(lambda: len(logged(run.folder, "admitted", name="site-1")) == 2)
-            await run.merged(*NAMES)
+        write_islands(tmp_path, cluster)
+        run = Run(room)
+        hub = run.start_hub()
+        await room.wait(lambda: hub_address(run.folder))
+        await run.merged("site-0", "site-1", "site-2")
+        await control(room, "add", "edge")
+        await run.merged(*NAMES)
+        cluster.kill(run.placed()["site-1"].job)
+        await room.wait(lambda: len(logged(run.folder, "admitted", name="site-1")) == 2)
+        await run.merged(*NAMES)
+        lost = await lose_node_of("edge-0", run, cluster)
 
-            lost = await lose_node_of("edge-0", run, cluster)
-            stalls = bare.stalls()
-            control_gap = run.gap(lost.left, (begun_s, killed_s), stalls)
-            lost_gap = run.gap(lost.left, (lost.at_s, lost.back_s), stalls)
-            told = f"control {control_gap}, node lost {lost_gap}, {lost}"
-            (tmp_path / "measured.txt").write_text(told + "\n")
-            assert lost_gap.left_s - control_gap.left_s < gap_limit_s(), told
-
-            before = {name: each.job for name, each in run.placed().items()}
-            hub.process.kill()
-            await room.ended(hub)
-            hub = run.start_hub()
-            await run.merged(*NAMES)
-            assert {name: each.job for name, each in run.placed().items()} == before
-            assert len(cluster.actors()) == 4
-            await control(room, "add", "site")
-            await run.merged(*NAMES, "site-3")
-            await control(room, "drain", "site-3")
-            await room.wait(lambda: run.placed()["site-3"].ended == "")
-            assert "ray" in (await control(room, "status")).out
-            await control(room, "stop")
-            assert await room.ended(hub) == 0, str(hub)
+        before = {name: each.job for name, each in run.placed().items()}
+        hub.process.kill()
+        await room.ended(hub)
+        hub = run.start_hub()
+        await run.merged(*NAMES)
+        assert {name: each.job for name, each in run.placed().items()} == before
+        assert len(cluster.actors()) == 4
+        await control(room, "add", "site")
+        await run.merged(*NAMES, "site-3")
+        await control(room, "drain", "site-3")
+        await room.wait(lambda: run.placed()["site-3"].ended == "")
+        assert "ray" in (await control(room, "status")).out
+        await control(room, "stop")
+        assert await room.ended(hub) == 0, str(hub)
         summary = summary_of(run.folder) or {}
     assert (cluster.actors(), list((tmp_path / "jobs").iterdir())) == ([], [])
     await gone(str(tmp_path / "learners"))
     assert imbalance(summary) == 0
-    admitted = {name: 1 + (name in lost.names) + (name == "site-1") for name in NAMES}
+    admitted = {name: 1 + (name in lost) + (name == "site-1") for name in NAMES}
     for name, times in admitted.items():
         assert len(logged(run.folder, "admitted", name=name)) == times
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """What followed the loss of a node.
-
-    Attributes:
-        names: the islands that were on it.
-        left: the others.
-        at_s: when it was lost.
-        placed_s: when these islands were placed again.
-        back_s: when all islands had taken part in a merge again.
-    """
-
-    names: tuple[str, ...]
-    left: tuple[str, ...]
-    at_s: float
-    placed_s: float
-    back_s: float
-
-    def __str__(self) -> str:
-        return (
-            f"{', '.join(self.names)} placed again {self.placed_s - self.at_s:.1f} s later, "
-            f"merged {self.back_s - self.at_s:.1f} s later"
-        )
-
-
-async def lose_node_of(name: str, run: Run, cluster: RayCluster) -> Lost:
-    """Lose the node of an island, and wait until all that was on it is placed again, and merges."""
+async def lose_node_of(name: str, run: Run, cluster: RayCluster) -> tuple[str, ...]:
+    """Lose the node of an island; return all that were on it, once they merge again."""
     first = run.placed()
     node = cluster.node_of(first[name].where)
     names = tuple(each for each in NAMES if cluster.node_of(first[each].where) == node)
-    left = tuple(each for each in NAMES if each not in names)
-    assert left, first
+    assert names != NAMES, first
     admitted = len(logged(run.folder, "admitted", name=name))
     at_s = now_s()
     cluster.lose(node)
@@ -164,6 +120,6 @@ async def lose_node_of(name: str, run: Run, cluster: RayCluster) -> Lost:
         return all(now[each].job not in ("", first[each].job) for each in names)
 
     await run.room.wait(placed, PLACED_S - (now_s() - at_s))
-    placed_s = now_s()
     await run.room.wait(lambda: len(logged(run.folder, "admitted", name=name)) > admitted)
-    return Lost(names, left, at_s, placed_s, await run.merged(*NAMES))
+    await run.merged(*NAMES)
+    return names

@@ -12,7 +12,7 @@ import pytest
 from islands.engines.engine import EngineAway, Island, Job, JobState, RunMark, told_of
 from islands.engines.needs import Needs
 from islands.engines.ray import Ray
-from tests.engines.ray_cluster import MISSING, RayCluster, cluster_of, gone, processes_with
+from tests.engines.ray_cluster import MISSING, RayCluster, begun, cluster_of, gone
 
 pytestmark = [
     pytest.mark.integration,
@@ -60,17 +60,11 @@ async def until(engine: Ray, holds: Callable[[dict[str, Job]], bool]) -> dict[st
             await asyncio.sleep(LOOK_S)
 
 
-def running(*names: str) -> Callable[[dict[str, Job]], bool]:
-    return lambda jobs: all(jobs[name].state is JobState.RUNNING for name in names)
+def are(state: JobState, *names: str) -> Callable[[dict[str, Job]], bool]:
+    return lambda jobs: all(jobs[name].state is state for name in names)
 
 
-def ended(*names: str) -> Callable[[dict[str, Job]], bool]:
-    return lambda jobs: all(jobs[name].state is JobState.ENDED for name in names)
-
-
-@pytest.mark.long(
-    "tests/engines/test_ray.py::test_the_state_of_a_job_follows_from_its_status_and_its_file"
-)
+@pytest.mark.long("tests/engines/test_ray.py::test_a_job_is_as_its_status_and_its_file_say")
 async def test_islands_are_jobs_that_another_hub_finds(cluster: RayCluster, tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     settings = {"address": cluster.address, "folder": str(folder)}
@@ -80,15 +74,16 @@ async def test_islands_are_jobs_that_another_hub_finds(cluster: RayCluster, tmp_
     told = f'echo "$ISLANDS_TOKEN" > {tmp_path}/told'
     kept = await place(first, island("kept-0", "sleep 1001", setup=(told,)))
     wide = await place(first, island("wide-0", f"touch {tmp_path}/begun", cpus=64))
-    trap = ("trap 'echo leaving; exit 143' TERM", "while true; do sleep 0.1; done")
+    trap = (f"trap 'touch {tmp_path}/left; exit 0' TERM", "while true; do sleep 0.1; done")
     asked = await place(first, island("asked-0", "true", setup=trap))
     killed = await place(first, island("killed-0", "sleep 1002"))
-    await until(first, running("kept-0", "asked-0", "killed-0"))
+    await until(first, are(JobState.RUNNING, "kept-0", "asked-0", "killed-0"))
+    assert await begun("1002")
 
     second = Ray(OF, settings)  # of another hub, after the first was killed
     assert await place(second, island("kept-0", "sleep 1001", setup=(told,))) == kept
-    jobs = await until(second, ended("failed-0", "done-0"))
-    assert len(processes_with("1001")) == 1, "an attempt that is made again is the same job"
+    jobs = await until(second, are(JobState.ENDED, "failed-0", "done-0"))
+    assert await begun("1001"), "an attempt that is made again is the same job"
     assert told_of(jobs["failed-0"]) == "exit code 3: no disk"
     assert told_of(jobs["done-0"]) == ""
     assert jobs["wide-0"].state is JobState.WAITING
@@ -96,39 +91,32 @@ async def test_islands_are_jobs_that_another_hub_finds(cluster: RayCluster, tmp_
     assert cluster.node_of(jobs["kept-0"].where) in cluster.nodes
     assert (tmp_path / "told").read_text().split() == [SECRET]
     assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
-    assert SECRET not in await everything_told(cluster)
+    async with aiohttp.request("GET", f"{cluster.address}/api/jobs/") as everything:
+        assert SECRET not in await everything.text()
 
     await end(second, asked)
     await end(second, wide)
     cluster.kill(killed)
-    jobs = await until(second, ended("asked-0", "wide-0", "killed-0"))
+    jobs = await until(second, are(JobState.ENDED, "asked-0", "wide-0", "killed-0"))
     assert [jobs[name].cancelled for name in ("asked-0", "wide-0")] == [True, True]
+    assert (tmp_path / "left").exists(), "it had time to leave"
     assert "supervisor" in told_of(jobs["killed-0"])
     await gone("1002")
 
     again = await place(second, island("killed-0", "sleep 1003", attempt=2))
     assert again == killed.removesuffix("1") + "2"
-    await until(second, running("killed-0"))
-    [worker] = processes_with("1003")
-    os.kill(parent_of(worker), signal.SIGKILL)  # the supervising actor's process
-    jobs = await until(second, ended("killed-0"))
+    await until(second, are(JobState.RUNNING, "killed-0"))
+    os.kill(parent_of(await begun("1003")), signal.SIGKILL)  # the supervising actor's process
+    jobs = await until(second, are(JobState.ENDED, "killed-0"))
     assert "its worker process has died" in told_of(jobs["killed-0"])
     await end(second, kept, at_once=True)
-    await until(second, ended("kept-0"))
+    await until(second, are(JobState.ENDED, "kept-0"))
     await end(second, kept)  # it has ended already
     await gone("1001")
     await gone("1003")
     assert cluster.actors() == [wide], "Ray cannot stop what waits, and it finds no command"
     assert list(folder.iterdir()) == []
-
-
-async def everything_told(cluster: RayCluster) -> str:
-    """Return what Ray tells everybody of its jobs."""
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"{cluster.address}/api/jobs/") as answer,
-    ):
-        return await answer.text()
+    assert not (tmp_path / "begun").exists()
 
 
 def parent_of(pid: int) -> int:

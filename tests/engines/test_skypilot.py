@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,11 +15,11 @@ import yaml
 
 from islands.engines.engine import EngineAway, Island, JobState, RunMark, Unplaceable, make_engine
 from islands.engines.needs import Needs, read_islands
-from islands.engines.skypilot import SkyPilot, error_of, job_of, task_of, words
+from islands.engines.skypilot import Api, SkyPilot, error_of, job_of, task_of, words
 from islands.protocol.errors import SettingsError
 
 MARK = RunMark("first", "1a2b3c4d")
-NAME = "islands-first-1a2b3c4d-site-0-beef"
+NAME = "islands-first-1a2b3c4d-site-0-1"
 ENVIRONMENT = {
     "ISLANDS_SUPERVISOR": "203.0.113.7:7070",
     "ISLANDS_NAME": "site-0",
@@ -42,6 +43,9 @@ def island(needs: Needs) -> Island:
     """Return site-0 of the run, as the launcher makes it."""
     command = needs.command or LEARNER
     return Island("site-0", MARK, needs, command, {**ENVIRONMENT, **needs.env})
+
+
+ATTEMPTS = [replace(island(Needs("skypilot")), attempt=number) for number in (1, 2)]
 
 
 # --- what SkyPilot is given -------------------------------------------------------------------
@@ -102,7 +106,6 @@ def test_describing_asks_nobody_and_hides_secrets() -> None:
     task = yaml.safe_load(text)
     assert task["secrets"] == {"ISLANDS_TOKEN": "(hidden)"}
     assert "run: |\n  exec python -m islands.learner" in text
-    engine.close()
 
 
 def test_a_setting_that_is_not_known_is_told() -> None:
@@ -227,7 +230,7 @@ def test_a_record_is_a_job(status: str, state: JobState, code: int | None, cance
 
 
 @pytest.mark.parametrize(
-    "name", ["islands-first-99999999-site-0-beef", "site-0", "islands-first-1a2b3c4d-", None]
+    "name", ["islands-first-99999999-site-0-1", "site-0", "islands-first-1a2b3c4d-", None]
 )
 def test_a_job_of_another_run_is_none(name: str | None) -> None:
     assert job_of({"job_name": name, "status": "RUNNING"}, MARK) is None
@@ -272,7 +275,7 @@ def test_words_are_one_line() -> None:
 # --- placing ----------------------------------------------------------------------------------
 
 
-class Cloud:
+class Cloud(Api):
     """SkyPilot in memory: launches are in the queue at once, unless they are held up."""
 
     def __init__(self) -> None:
@@ -311,7 +314,7 @@ class Cloud:
 def test_an_island_is_placed_found_again_and_ended() -> None:
     cloud = Cloud()
     job = SkyPilot(MARK, {"group": "17"}, cloud).place(island(Needs("skypilot")))
-    cloud.jobs.append({"job_name": "islands-first-00000000-site-0-beef", "status": "RUNNING"})
+    cloud.jobs.append({"job_name": "islands-first-00000000-site-0-1", "status": "RUNNING"})
     engine = SkyPilot(MARK, {}, cloud)
     (found,) = engine.list()
     assert (found.job, found.name, found.state) == (job, "site-0", JobState.WAITING)
@@ -324,10 +327,10 @@ def test_an_island_is_placed_found_again_and_ended() -> None:
     assert cloud.jobs[1]["status"] == "RUNNING"
 
 
-def test_two_jobs_of_one_island_have_two_names() -> None:
+def test_two_attempts_at_one_island_have_two_names() -> None:
     cloud = Cloud()
     engine = SkyPilot(MARK, {}, cloud)
-    one, other = (engine.place(island(Needs("skypilot"))) for _ in range(2))
+    one, other = (engine.place(attempt) for attempt in ATTEMPTS)
     engine.end(one, at_once=False)
     assert {job.job: job.state for job in engine.list()} == {
         one: JobState.ENDED,
@@ -339,7 +342,7 @@ def test_a_launch_that_takes_long_is_a_job_that_waits() -> None:
     cloud = Cloud()
     cloud.goes_on.clear()
     engine = SkyPilot(MARK, {}, cloud, launch_s=0.0)
-    one, other = (engine.place(island(Needs("skypilot"))) for _ in range(2))
+    one, other = (engine.place(attempt) for attempt in ATTEMPTS)
     assert {job.job: job.why for job in engine.list()} == dict.fromkeys(
         (one, other), "SkyPilot launches it"
     )
