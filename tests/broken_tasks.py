@@ -62,8 +62,8 @@ class ChangedAux(Sound):
         self, params: PyTree, state: PyTree, batch: PyTree, key: PRNGKeyArray
     ) -> tuple[Array, PyTree]:
         loss, _ = super().loss(params, state, batch, key)
-        count = state["count"].astype(jnp.float32) * 0.9  # here
-        return loss, {"count": count}
+        count = state["count"].astype(jnp.float32) * 0.9
+        return loss, {"count": count}  # here
 
 
 class EvaluateRaises(Sound):
@@ -86,8 +86,8 @@ class IntegerLeaf(Sound):
 
     def init(self, key: PRNGKeyArray) -> TaskState:
         start = super().init(key)
-        table = jnp.arange(4)  # here
-        return TaskState(start.params | {"table": table}, start.state)
+        table = jnp.arange(4)
+        return TaskState(start.params | {"table": table}, start.state)  # here
 
 
 class StringsInBatch(Sound):
@@ -112,8 +112,8 @@ class InfiniteStart(Sound):
 
     def init(self, key: PRNGKeyArray) -> TaskState:
         start = super().init(key)
-        w = start.params["w"] / jnp.zeros(4)  # here
-        return TaskState({"w": w}, start.state)
+        w = start.params["w"] / jnp.zeros(4)
+        return TaskState({"w": w}, start.state)  # here
 
 
 class InfiniteLoss(Sound):
@@ -162,8 +162,8 @@ class TooLarge(Sound):
 
     def init(self, key: PRNGKeyArray) -> TaskState:
         start = super().init(key)
-        table = jax.random.normal(key, (1 << 20, 1 << 20))  # here
-        return TaskState(start.params | {"table": table}, start.state)
+        table = jax.random.normal(key, (1 << 20, 1 << 20))
+        return TaskState(start.params | {"table": table}, start.state)  # here
 
 
 class LossOfRows(Sound):
@@ -180,8 +180,8 @@ class ClockInInit(Sound):
     """A seed of the hour."""
 
     def init(self, key: PRNGKeyArray) -> TaskState:
-        mine = jax.random.key(time.monotonic_ns() % (1 << 31))  # here
-        return super().init(mine)
+        mine = jax.random.key(time.monotonic_ns() % (1 << 31))
+        return super().init(mine)  # here
 
 
 class NoOptimizer(Sound):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.protocol.errors import IslandsError, TaskError
-from islands.tasks.source_location import location_of_return, task_error, with_location
+from islands.protocol.errors import IslandsError
+from islands.tasks.source_location import location_of_return, refused, task_error
 
 Figures = dict[str, float]
 EvaluateValues = Callable[[Sequence[NDArray[np.float32]]], Figures]
@@ -64,12 +64,12 @@ def evaluated(evaluate: Callable[..., object], params: object, state: object) ->
     place = location_of_return(evaluate)
     if not isinstance(found, Mapping):
         what = f"evaluate returned a {type(found).__name__}, not a dictionary of figures"
-        raise TaskError(with_location(place, what))
+        raise refused(place, what)
     figures = {}
     for name, value in found.items():
         try:
             figures[str(name)] = float(value)
         except (TypeError, ValueError) as error:
             what = f"evaluate returned {name} as a {type(value).__name__}; it must be one number"
-            raise TaskError(with_location(place, what)) from error
+            raise refused(place, what) from error
     return figures

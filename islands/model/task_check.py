@@ -25,7 +25,6 @@ from math import isfinite
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal
 from jax.stages import Compiled
 from jaxtyping import Array, PyTree
 
@@ -41,11 +40,11 @@ from islands.tasks.source_location import (
     SourceLocation,
     location_of_return,
     location_of_yield,
+    refused,
     task_error,
-    with_location,
 )
 from islands.tasks.task import Task, path_of
-from islands.tasks.task_trace import check_batch, place_of_equation, place_of_output
+from islands.tasks.task_trace import check_batch
 
 BATCHES_READ = 3
 STEPS_TAKEN = 2
@@ -180,21 +179,20 @@ class TaskCheck:
             floating = jnp.issubdtype(leaf.dtype, jnp.inexact)
             if floating and not bool(jnp.isfinite(leaf).all()):
                 path = path_of(keys)
-                place = place_of_output(_init(self._task), (_key(),), path, self._task.init)
-                raise TaskError(with_location(place, f"{path} is not finite in the beginning"))
+                place = location_of_return(self._task.init)
+                raise refused(place, f"{path} is not finite in the beginning")
         return "finite"
 
     def _check_memory(self) -> str:
         needed = self._needed_bytes()
         room = self._room_bytes
         if room is not None and needed > room:
-            place, shown = _largest(_traced_init(self._task))
-            raise TaskError(
-                with_location(
-                    place or location_of_return(self._task.init),
-                    f"a learner of this model takes {size(needed)} beside its activations, and "
-                    f"this host has {size(room)}{shown}",
-                )
+            largest = max(self._program.layout.leaves, key=lambda leaf: leaf.size)
+            raise refused(
+                location_of_return(self._task.init),
+                f"a learner of this model takes {size(needed)} beside its activations, and "
+                f"this host has {size(room)}; its largest array is {largest.path}, "
+                f"{largest.dtype}{list(largest.shape)}",
             )
         return f"{size(needed)} of a learner, beside activations"
 
@@ -225,7 +223,7 @@ class TaskCheck:
                 return shard, found
         place = location_of_return(self._task.batches)
         what = f"none of the {self._task.shards} shards has a batch at position 0"
-        raise TaskError(with_location(place, what))
+        raise refused(place, what)
 
     def _read(self, shard: ShardKey, position: int) -> Batches:
         """Read a few batches from a position on, each with the line that yielded it."""
@@ -235,7 +233,7 @@ class TaskCheck:
             place = location_of_yield(iterator, self._task.batches)
             if not isinstance(given, tuple) or len(given) != 2:  # noqa: PLR2004  batch, position
                 what = f"batches gave a {type(given).__name__}, not a batch and the position after"
-                raise TaskError(with_location(place, what))
+                raise refused(place, what)
             if given[0] is None:  # nothing at the moment
                 break
             found.append((*given, place))
@@ -248,20 +246,18 @@ class TaskCheck:
         if not isinstance(tokens, int | np.integer) or tokens < 1:
             named = location_of_return(self._task.tokens)
             what = f"tokens is {tokens!r} for a batch; it must be a whole number, at least 1"
-            raise TaskError(with_location(named, what))
+            raise refused(named, what)
         if not isinstance(position, int):
             what = f"the position after a batch is a {type(position).__name__}; it must be an int"
-            raise TaskError(with_location(place, what))
+            raise refused(place, what)
         if position <= before:
             what = f"the position after a batch is {position} and before it {before}; it must grow"
-            raise TaskError(with_location(place, what))
+            raise refused(place, what)
         if position - before > tokens:
-            raise TaskError(
-                with_location(
-                    place,
-                    f"the position goes from {before} to {position} with a batch of {tokens} "
-                    "tokens; it must grow by no more than these, or the rest is read twice",
-                )
+            raise refused(
+                place,
+                f"the position goes from {before} to {position} with a batch of {tokens} "
+                "tokens; it must grow by no more than these, or the rest is read twice",
             )
 
     def _check_resumes(self, shard: ShardKey, found: Batches) -> None:
@@ -270,13 +266,11 @@ class TaskCheck:
             again = self._read(shard, position)
             if not again or not _same(again[0], found[start]):
                 what = "no batch" if not again else "another batch"
-                raise TaskError(
-                    with_location(
-                        found[start][2],
-                        f"batches of shard {shard.shard} from position {position} begin with "
-                        f"{what} than the one that follows when it is read from 0; a position "
-                        "must always lead to the same data",
-                    )
+                raise refused(
+                    found[start][2],
+                    f"batches of shard {shard.shard} from position {position} begin with "
+                    f"{what} than the one that follows when it is read from 0; a position "
+                    "must always lead to the same data",
                 )
 
     # --- loss, step, evaluation ---------------------------------------------------------------
@@ -291,11 +285,11 @@ class TaskCheck:
         place = location_of_return(self._task.optimizer)
         if jax.tree.structure(before) != jax.tree.structure(after):  # type: ignore[operator]  # untyped in JAX
             what = "the optimizer's state has another structure after an update"
-            raise TaskError(with_location(place, what))
+            raise refused(place, what)
         for old, new in zip(self._shapes()[0], leaves, strict=True):
             if (old.shape, old.dtype) != (new.shape, new.dtype):
                 what = f"an update turns {old.dtype}{list(old.shape)} into {new.dtype}"
-                raise TaskError(with_location(place, what))
+                raise refused(place, what)
         return "; ".join(("a step can be traced", *self._moments_told()))
 
     def _moments_told(self) -> Iterator[str]:
@@ -359,11 +353,9 @@ class TaskCheck:
         losses = [trainer.step(self._batch, self._learning_rate).loss() for _ in range(STEPS_TAKEN)]
         wrong = next((index for index, loss in enumerate(losses) if not isfinite(loss)), None)
         if wrong is not None:
-            arguments = (*self._trees(self._shapes()), self._batch, _key())
-            place = place_of_output(self._task.loss, arguments, "0", self._task.loss)
             after = f" after a step at learning rate {self._learning_rate:g}" if wrong else ""
             what = f"the loss of the first batch is {losses[wrong]}{after}"
-            raise TaskError(with_location(place, what))
+            raise refused(location_of_return(self._task.loss), what)
         self._note_temporaries(trainer.compiled_step(self._batch))
         return "loss " + ", then ".join(f"{loss:.5g}" for loss in losses)
 
@@ -396,45 +388,16 @@ class TaskCheck:
 
 def refuse_chance(task: Task[PyTree]) -> None:
     """Refuse an `init` whose two traces with the same key differ."""
-    one, other = _traced_init(task), _traced_init(task)
-    changed = {
-        id(variable)
-        for variable, first, second in zip(
-            one.jaxpr.constvars, one.consts, other.consts, strict=False
-        )
-        if not _equal(first, second)
-    }
-    place: SourceLocation | None = None
-    for mine, theirs in zip(one.jaxpr.eqns, other.jaxpr.eqns, strict=False):
-        if _touched(mine.invars, changed) or not _alike(mine, theirs):
-            place = place or place_of_equation(mine)
-            changed |= {id(variable) for variable in mine.outvars}
-    if not changed and len(one.jaxpr.eqns) == len(other.jaxpr.eqns):
-        return
-    _, shapes = jax.make_jaxpr(_init(task), return_shape=True)(_key())
-    flat = jax.tree_util.tree_leaves_with_path(shapes)
-    paths = [
-        path_of(keys)
-        for (keys, _), variable in zip(flat, one.jaxpr.outvars, strict=False)
-        if id(variable) in changed
-    ]
-    where = paths[0] if paths else "the parameters"
-    what = f"{where} differs between two calls of init with the same key; draw from the key alone"
-    raise TaskError(with_location(place or location_of_return(task.init), what))
+    one, other = (jax.make_jaxpr(lambda key: _values(task, key))(_key()) for _ in range(2))
+    same = str(one.jaxpr) == str(other.jaxpr) and all(map(_equal, one.consts, other.consts))
+    if not same:
+        what = "init differs between two calls with the same key; draw from the key alone"
+        raise refused(location_of_return(task.init), what)
 
 
-def _touched(variables: list[object], changed: set[int]) -> bool:
-    return any(id(variable) in changed for variable in variables)
-
-
-def _alike(mine: object, theirs: object) -> bool:
-    """Whether two equations have the same operation, parameters and literals."""
-    if (mine.primitive, str(mine.params)) != (theirs.primitive, str(theirs.params)):  # type: ignore[attr-defined]
-        return False
-    pairs = zip(mine.invars, theirs.invars, strict=False)  # type: ignore[attr-defined]
-    return all(
-        _equal(x.val, y.val) for x, y in pairs if isinstance(x, Literal) and isinstance(y, Literal)
-    )
+def _values(task: Task[PyTree], key: Array) -> PyTree:
+    start = task.init(key)
+    return start.params, start.state
 
 
 def _equal(one: object, other: object) -> bool:
@@ -442,36 +405,8 @@ def _equal(one: object, other: object) -> bool:
     return first.dtype == second.dtype and first.tobytes() == second.tobytes()
 
 
-def _traced_init(task: Task[PyTree]) -> ClosedJaxpr:
-    traced: ClosedJaxpr = jax.make_jaxpr(_init(task))(_key())
-    return traced
-
-
-def _init(task: Task[PyTree]) -> Callable[[Array], PyTree]:
-    def init(key: Array) -> PyTree:
-        start = task.init(key)
-        return {"params": start.params, "state": start.state}
-
-    return init
-
-
 def _key() -> Array:
     return jax.random.key(0)
-
-
-def _largest(traced: ClosedJaxpr) -> tuple[SourceLocation | None, str]:
-    """Find the line that makes the largest array, and describe that array."""
-    made = [
-        (variable.aval.size * variable.aval.dtype.itemsize, equation, variable)
-        for equation in traced.jaxpr.eqns
-        for variable in equation.outvars
-        if hasattr(variable.aval, "size")
-    ]
-    if not made:
-        return None, ""
-    size_bytes, equation, variable = max(made, key=lambda each: each[0])
-    shown = f"{variable.aval.dtype}{list(variable.aval.shape)}"
-    return place_of_equation(equation), f"; {shown} alone is {size(size_bytes)}"
 
 
 def _same(one: tuple[PyTree, PyTree, object], other: tuple[PyTree, PyTree, object]) -> bool:

@@ -170,6 +170,24 @@ def _mix(
 
 
 @_exact
+def _sum(d: FloatArray, contributions: IntArray, start: int, shares: FloatArray) -> None:
+    """Write one block of D = Σ shares · x alone, to the same bits as `_mix` does."""
+    size = d.size
+    for i in range(0, contributions.size, 4):
+        w = _view(contributions[i], start, size)
+        x = _view(contributions[i + 1], start, size)
+        y = _view(contributions[i + 2], start, size)
+        z = _view(contributions[i + 3], start, size)
+        p, q, r, s = shares[i], shares[i + 1], shares[i + 2], shares[i + 3]
+        if i == 0:
+            for k in range(size):
+                d[k] = p * w[k] + q * x[k] + r * y[k] + s * z[k]
+        else:
+            for k in range(size):
+                d[k] = d[k] + p * w[k] + q * x[k] + r * y[k] + s * z[k]
+
+
+@_exact
 def _average(
     out: int, contributions: IntArray, weights: DoubleArray, start: int, size: int
 ) -> None:
@@ -179,7 +197,7 @@ def _average(
         target[:] = _view(contributions[0], start, size)
     else:
         shares = (weights / weights.sum()).astype(np.float32)
-        _mix(target, np.empty_like(target), contributions, start, shares, shares)
+        _sum(target, contributions, start, shares)
 
 
 @_exact

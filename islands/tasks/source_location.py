@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, TracebackType
+from types import CodeType
 
 from islands.protocol.errors import (
     EXTRAS,
@@ -83,11 +83,6 @@ def innermost(frames: list[SourceLocation]) -> SourceLocation | None:
     return None
 
 
-def location_in_traceback(found: TracebackType | None) -> SourceLocation | None:
-    """Find the place of a traceback that belongs to no error, as `location_of` does."""
-    return innermost([_frame(*pair) for pair in traceback.walk_tb(found)])
-
-
 def location_of_return(function: Callable[..., object]) -> SourceLocation | None:
     """Find the last line on which a function returns; None if its code is not known."""
     code = _code(function)
@@ -120,6 +115,11 @@ def said(error: BaseException) -> str:
 def with_location(place: SourceLocation | None, sentence: str) -> str:
     """Put the place, if there is one, in front of a sentence."""
     return sentence if place is None else f"{place}: {sentence}"
+
+
+def refused(place: SourceLocation | None, sentence: str) -> TaskError:
+    """Make the error that begins with a place."""
+    return TaskError(with_location(place, sentence))
 
 
 def user_frames(error: BaseException) -> str:

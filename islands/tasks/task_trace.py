@@ -2,7 +2,7 @@
 
 Mistakes that XLA or a later step would report in internal terms are reported here in the task's own
 terms: a leaf that is no array, a loss that is no scalar, a state that the next step could not use.
-The message names the path of the output, and begins with the line of the user's file that made it.
+The message names the path of the output, and begins with the line on which the method returns.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,17 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 from jaxtyping import Array, Float, PyTree
 
-from islands.protocol.errors import TaskError
 from islands.protocol.messages.control import wrong_metrics
 from islands.tasks.source_location import (
     SourceLocation,
-    location_in_traceback,
     location_of_return,
+    refused,
     task_error,
-    with_location,
 )
 from islands.tasks.task import Task, TaskState, path_of
 
@@ -55,13 +52,10 @@ def refuse_integers(
     """
     for path, leaf in zip(paths, leaves, strict=True):
         if not jnp.issubdtype(leaf.dtype, jnp.floating) and task.trainable(path):
-            everywhere = place_of_output(*_init_of(task), f"params/{path}", task.init)
-            raise TaskError(
-                with_location(
-                    everywhere,
-                    f"{path} is {leaf.dtype}: only floating leaves train; freeze it instead "
-                    "(trainable), or keep it in the state",
-                )
+            raise refused(
+                location_of_return(task.init),
+                f"{path} is {leaf.dtype}: only floating leaves train; freeze it instead "
+                "(trainable), or keep it in the state",
             )
 
 
@@ -74,11 +68,11 @@ def checked_loss(
         TaskError: the loss is no floating scalar, the state has other leaves, shapes or types, or
             a metric is no number.
     """
-    arguments = (params, state, batch, key)
-    given: object = task.loss(*arguments)
+    given: object = task.loss(params, state, batch, key)
+    place = location_of_return(task.loss)
     if not isinstance(given, tuple) or len(given) not in (2, 3):
-        raise _refused(
-            location_of_return(task.loss),
+        raise refused(
+            place,
             f"loss returned {_kind_of(given)}, not a pair of the loss and the next state, which "
             "metrics may follow",
         )
@@ -86,11 +80,10 @@ def checked_loss(
     metrics = checked_metrics(rest[0], task.loss) if rest else {}
     shape, dtype = jnp.shape(loss), jnp.result_type(loss)
     if shape != () or not jnp.issubdtype(dtype, jnp.floating):
-        place = place_of_output(task.loss, arguments, "0", task.loss)
-        raise _refused(
+        raise refused(
             place, f"the loss is {dtype}{list(shape)}; it must be one floating number, as a mean is"
         )
-    _check_state(task, arguments, following)
+    _check_state(place, state, following)
     return loss, following, metrics
 
 
@@ -102,13 +95,13 @@ def checked_metrics(given: object, made_by: Callable[..., object]) -> dict[str, 
     """
     place = location_of_return(made_by)
     if not isinstance(given, Mapping):
-        raise _refused(place, f"the metrics are {_kind_of(given)}; they must be a dictionary")
+        raise refused(place, f"the metrics are {_kind_of(given)}; they must be a dictionary")
     wrong = wrong_metrics(given)
     if wrong is not None:
-        raise _refused(place, wrong)
+        raise refused(place, wrong)
     for name, value in given.items():
         if not isinstance(value, NUMBER) or jnp.shape(value) != ():
-            raise _refused(place, f"the metric {name} is {_kind_of(value)}; it must be one number")
+            raise refused(place, f"the metric {name} is {_kind_of(value)}; it must be one number")
     return {name: jnp.asarray(value).astype(jnp.float32) for name, value in given.items()}
 
 
@@ -126,7 +119,7 @@ def checked_optimizer(
     """
     given: object = task.optimizer(learning_rate)
     if not isinstance(given, optax.GradientTransformation):
-        raise _refused(
+        raise refused(
             location_of_return(task.optimizer),
             f"optimizer returned {_kind_of(given)}; it must be an optimizer of optax, such as "
             "optax.adamw(learning_rate)",
@@ -152,56 +145,15 @@ def check_batch(batch: PyTree, place: SourceLocation | None) -> None:
     """
     flat = jax.tree_util.tree_leaves_with_path(batch)
     if not flat:
-        raise _refused(place, "a batch holds no arrays")
+        raise refused(place, "a batch holds no arrays")
     for keys, leaf in flat:
         path = "/".join(filter(None, ("batch", path_of(keys))))
         kind = getattr(leaf, "dtype", None)
         if kind is None and not isinstance(leaf, bool | int | float | complex):
-            raise _refused(place, f"{path} is a {type(leaf).__name__}; it must be a NumPy array")
+            raise refused(place, f"{path} is a {type(leaf).__name__}; it must be a NumPy array")
         if kind is not None and np.dtype(kind).kind in "OUSMm":
             what = f"{path} is an array of {_kind(np.dtype(kind))}"
-            raise _refused(place, f"{what}; it must hold numbers, such as indices of words")
-
-
-def place_of_output(
-    function: Callable[..., PyTree],
-    arguments: tuple[PyTree, ...],
-    path: str,
-    named: Callable[..., object],
-) -> SourceLocation | None:
-    """Find the line that made the output at a path, or else the line on which `named` returns.
-
-    Args:
-        function: the function to trace.
-        arguments: its arguments, as arrays or as their shapes.
-        path: path of the output in the function's result.
-        named: the task's own method, whose return is the place if no line made the output.
-    """
-    shapes = jax.tree.map(_shape, arguments)
-    try:
-        closed, outputs = jax.make_jaxpr(function, return_shape=True)(*shapes)
-    except Exception:  # noqa: BLE001  only the line is missing; the sentence is more important
-        return location_of_return(named)
-    flat = jax.tree_util.tree_leaves_with_path(outputs)
-    for (keys, _), variable in zip(flat, closed.jaxpr.outvars, strict=True):
-        if path_of(keys) == path:
-            return maker_of(closed, variable) or location_of_return(named)
-    return location_of_return(named)
-
-
-def maker_of(closed: ClosedJaxpr, variable: Var | Literal) -> SourceLocation | None:
-    """Find the user's line that made a variable."""
-    for equation in reversed(closed.jaxpr.eqns):
-        if any(made is variable for made in equation.outvars):
-            return place_of_equation(equation)
-    return None
-
-
-def place_of_equation(equation: JaxprEqn) -> SourceLocation | None:
-    """Find the user's line that an equation comes from."""
-    found: object = equation.source_info.traceback
-    as_python = getattr(found, "as_python_traceback", None)
-    return None if as_python is None else location_in_traceback(as_python())
+            raise refused(place, f"{what}; it must hold numbers, such as indices of words")
 
 
 # --- init and state ---------------------------------------------------------------------------
@@ -210,7 +162,7 @@ def place_of_equation(equation: JaxprEqn) -> SourceLocation | None:
 def _started(task: Task[PyTree], key: Array) -> tuple[PyTree, PyTree]:
     start: object = task.init(key)
     if not isinstance(start, TaskState):
-        raise _refused(
+        raise refused(
             location_of_return(task.init),
             f"init returned a {type(start).__name__}, not a TaskState",
         )
@@ -218,7 +170,7 @@ def _started(task: Task[PyTree], key: Array) -> tuple[PyTree, PyTree]:
         for keys, leaf in jax.tree_util.tree_leaves_with_path(tree):
             if not isinstance(leaf, jax.Array | np.ndarray | np.generic | float | int | complex):
                 path = "/".join(filter(None, (name, path_of(keys))))
-                raise _refused(
+                raise refused(
                     location_of_return(task.init),
                     f"{path} is a {type(leaf).__name__}, not an array: keep it out of the tree "
                     "(in the task, or as a static field), and put it back in the loss",
@@ -226,35 +178,22 @@ def _started(task: Task[PyTree], key: Array) -> tuple[PyTree, PyTree]:
     return start.params, start.state
 
 
-def _init_of(task: Task[PyTree]) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
-    def init(key: Array) -> PyTree:
-        start = task.init(key)
-        return {"params": start.params, "state": start.state}
-
-    return init, (jax.random.key(FIXED_KEY),)
-
-
-def _check_state(task: Task[PyTree], arguments: tuple[PyTree, ...], following: PyTree) -> None:
+def _check_state(place: SourceLocation | None, state: PyTree, following: PyTree) -> None:
     """Check that the next step can take the state that this one returns."""
-    before = _described(arguments[1])
-    after = _described(following)
+    before, after = _described(state), _described(following)
     for path in sorted(before.keys() | after.keys()):
         was, became = before.get(path, "not there"), after.get(path, "not there")
         if was != became:
-            inner = "/".join(filter(None, ("1", path)))
-            place = place_of_output(task.loss, arguments, inner, task.loss)
             shown = "/".join(filter(None, ("state", path)))
-            raise _refused(
+            raise refused(
                 place,
                 f"{shown} is {became} after the loss and {was} before it; the next state must "
                 "have the same leaves, shapes and types",
             )
-    same: bool = jax.tree.structure(arguments[1]) == jax.tree.structure(following)  # type: ignore[operator]  # untyped in JAX
+    same: bool = jax.tree.structure(state) == jax.tree.structure(following)  # type: ignore[operator]  # untyped in JAX
     if not same:
-        raise _refused(
-            location_of_return(task.loss),
-            f"the next state is a {type(following).__name__} of another structure than the state",
-        )
+        what = f"a {type(following).__name__} of another structure than the state"
+        raise refused(place, f"the next state is {what}")
 
 
 def _described(tree: PyTree) -> dict[str, str]:
@@ -264,17 +203,9 @@ def _described(tree: PyTree) -> dict[str, str]:
     }
 
 
-def _shape(leaf: object) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(jnp.shape(leaf), _dtype(leaf))  # type: ignore[no-untyped-call, arg-type]  # untyped in JAX
-
-
 def _dtype(leaf: object) -> object:
     return leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf)
 
 
 def _kind(dtype: np.dtype[np.generic]) -> str:
     return {"O": "objects", "U": "texts", "S": "bytes"}.get(dtype.kind, "times")
-
-
-def _refused(place: SourceLocation | None, sentence: str) -> TaskError:
-    return TaskError(with_location(place, sentence))

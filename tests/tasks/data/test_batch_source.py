@@ -253,19 +253,14 @@ def test_a_shard_that_has_nothing_yet_is_asked_again() -> None:
 def test_a_reader_that_is_closed_ends() -> None:
     ended = threading.Event()
 
-    class Endless:
-        """A reader's iterator that is let go when the reader ends."""
-
-        def __iter__(self) -> "Endless":
-            return self
-
-        def __next__(self) -> tuple[object, int]:
-            return "batch", 1
-
-        def __del__(self) -> None:
+    def batches(_: ShardKey, __: int) -> Iterator[tuple[object, int]]:
+        try:
+            while True:  # until it is let go
+                yield "batch", 1
+        finally:
             ended.set()
 
-    source = ReadAhead(lambda _, __: Endless(), "read-test", nothing, ignored)
+    source = ReadAhead(batches, "read-test", nothing, ignored)
     source.follow((Lease(0, 0, 0),))
     assert source.take() is not None
     source.close()
