@@ -291,7 +291,7 @@ def test_a_run_that_is_cancelled_leaves_its_parameters_behind(tmp_path: Path) ->
 
     asyncio.run(main())
     told = described(tmp_path)
-    assert told["reason"] == "stopped"
+    assert told["reason"] == "stopped: cancelled"
     assert cast("int", told["tokens"]) > 0
     assert load(tmp_path, like=system.task.init(jax.random.key(0)).params)
 
@@ -383,7 +383,7 @@ def test_a_failing_evaluation_does_not_end_training(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"run folder .*file/run cannot be written"):
+    with pytest.raises(UserError, match=r"file/run/run.json cannot be read: Not a dir"):
         finished(LocalSystem(Linear(), settings()), tmp_path / "file" / "run")
 
 
