@@ -26,7 +26,7 @@ from islands.protocol.settings.choices import Precision
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings, Timing
-from islands.protocol.supervisor.restarts import RESTARTS_MAX
+from islands.protocol.supervisor.restarts import ALIKE_MAX
 from islands.run.single_process import LocalSystem
 from islands.syncer.journal import Journal
 from islands.tasks.data.shards import ShardKey, ShardPlan
@@ -360,7 +360,7 @@ def test_a_task_that_raises_ends_the_run_with_one_sentence(
     starts = [
         entry for entry in rows(tmp_path / "tape.jsonl") if entry["kind"] == "process_started"
     ]
-    assert len(starts) <= 4 + 2 * (1 + RESTARTS_MAX)
+    assert len(starts) <= 4 + 2 * ALIKE_MAX
 
 
 class EvaluatesWrongly(Linear):
