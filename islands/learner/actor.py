@@ -28,7 +28,7 @@ from islands.protocol.gossip.gossip import Gossip
 from islands.protocol.identities import LearnerName, Phase, Ticket
 from islands.protocol.learner import actions, events
 from islands.protocol.learner.core import FROM_SUPERVISOR, FROM_SYNCER
-from islands.protocol.learner.reports import Figures, Narrator, reported, seen_of
+from islands.protocol.learner.reports import Figures, Narrator, reported
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages.membership import Leave
 from islands.protocol.messages.peers import StateOffer, StateRequest
@@ -209,8 +209,14 @@ class LearnerActor(RoleActor[Item]):
             self._perform(action)
         self._send_last_figures()
         if self._tell is not None:
-            seen = seen_of(self.state.core, self._figures.loss)
-            for sentence in self._narrator.follow(event, seen, self.now_s()):
+            core = self.state.core
+            for sentence in self._narrator.follow(
+                core.incarnation,
+                core.phase,
+                steps=core.compute.steps,
+                supervisor_up=core.membership.supervisor_up,
+                now_s=self.now_s(),
+            ):
                 self._tell(sentence)
 
     def _send_figures(self) -> bool:

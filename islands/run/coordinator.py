@@ -32,6 +32,7 @@ from islands.files.whole_files import replace_file
 from islands.model.evaluation import Judged, attempt
 from islands.model.interfaces import Workload
 from islands.model.memory import ADAM_MOMENTS, slow_write_s
+from islands.numerics.outer import OuterOptimizer
 from islands.observer.actor import ObserverActor
 from islands.protocol.credentials import Credentials
 from islands.protocol.errors import (
@@ -44,6 +45,7 @@ from islands.protocol.errors import (
 )
 from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER, Role
 from islands.protocol.messages.control import Note, StepFigures
+from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.supervisor.eviction import MemberRecord
 from islands.protocol.supervisor.launching import LEARNERS
 from islands.protocol.tape.member_entries import ProcessEnded
@@ -83,8 +85,9 @@ from islands.syncer.journal_writer import DISK_RETRY_S
 from islands.tasks.factory import data_folders
 from messaging.actors.scope import Scope
 from messaging.clock import WallClock
+from messaging.codec.frames import Codec
 from messaging.errors import LocalFault
-from messaging.links.memory_link import CompositeNetwork
+from messaging.links.memory_link import BULK_CAPACITY, CompositeNetwork, MemoryNetwork
 
 LOOKS_EVERY_S = 5.0
 """So often a hub looks whether its folder is still there."""
@@ -111,6 +114,8 @@ class CoordinatorSettings:
         evaluate_every_s: least time between two evaluations; None if this hub evaluates nothing.
         on_event: command or URL that is told of events; None: nobody is.
         sinks: names of the sinks that the run's figures are sent to.
+        alone: whether all members are in this process: nobody dials it, and signals to it are not
+            for the run.
     """
 
     folder: Path
@@ -126,6 +131,7 @@ class CoordinatorSettings:
     evaluate_every_s: float | None = None
     on_event: str | None = None
     sinks: tuple[str, ...] = ()
+    alone: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a sink that there is not."""
@@ -176,8 +182,10 @@ class Coordinator:
         launched: names of the processes that the backend starts: a syncer, learners.
         kinds: learners of which an operator can add more, by the beginning of their names.
         backend: makes the launcher, given the hub and the callback for processes that ended.
+        outer: the outer optimizer of a syncer that runs here; None: as the settings say.
 
     Attributes:
+        context: What the actors of this process are given, once they are started.
         cluster: The supervisor, the launched processes, and the state of the run's end.
         status: Returns the run's status for an operator; set by who offers its metrics.
         placed: Returns what engines have placed, as rows for an operator; set by who places.
@@ -192,6 +200,7 @@ class Coordinator:
         launched: tuple[str, ...] = (),
         kinds: tuple[str, ...] = (LEARNERS,),
         backend: Backend = start_nothing,
+        outer: OuterOptimizer | None = None,
     ) -> None:
         """Open the run's folder; start nothing yet."""
         self.settings = settings
@@ -203,6 +212,9 @@ class Coordinator:
         self.status: Callable[[], bytes] = bytes
         self.placed: Callable[[], list[dict[str, object]]] = list
         self.workload = workload
+        self.context: Context
+        self.observer: ObserverActor | None = None
+        self._outer = outer
         self.say_once = SaidOnce(say)
         self.network = network_of(
             settings.connecting,
@@ -231,7 +243,9 @@ class Coordinator:
             say=say,
         )
         self.folder.compiling = lambda: self.cluster.compiling
-        self._living = ActorGroup("hub", self._on_signal, self._kill_processes)
+        self._living = ActorGroup(
+            "hub", self._on_signal, self._kill_processes, signals=not settings.alone
+        )
         self._scope = Scope("hub-network", lambda _, error: self.cluster.fail("the network", error))
         self._began_s = 0.0
         self._goodbye: asyncio.Task[None] | None = None
@@ -283,6 +297,18 @@ class Coordinator:
 
     async def _open(self) -> None:
         self._began_s = asyncio.get_running_loop().time()
+        if self.claim.changed:
+            say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
+        place = None if self.settings.alone else await self._listen()
+        write(self.settings.folder, self.spec, self.plan)
+        if place is not None:
+            write_hub_address(self.settings.folder, place)
+        self._kept = kept_files(self.settings.folder)
+        wall_s = WallClock().now_s() - self.elapsed_s
+        self.folder.write(0.0, "hub", ProcessBegan(os.getpid(), wall_s, loop_s=self._began_s))
+
+    async def _listen(self) -> HubAddress:
+        """Return where this hub listens, once no process is left that knows it otherwise."""
         earlier = self._earlier_place()
         await self._bind(earlier)
         token_file = self.settings.connecting.token_file
@@ -297,15 +323,9 @@ class Coordinator:
             token_mark="" if token is None else self._credentials.mark(token.header()),
             task_folders=tuple(str(each.absolute()) for each in data_folders()),
         )
-        if self.claim.changed:
-            say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
         if self.claim.changed or earlier is None or place.needed != earlier.needed:
             await self._end_outdated()
-        write(self.settings.folder, self.spec, self.plan)
-        write_hub_address(self.settings.folder, place)
-        self._kept = kept_files(self.settings.folder)
-        wall_s = WallClock().now_s() - self.elapsed_s
-        self.folder.write(0.0, "hub", ProcessBegan(os.getpid(), wall_s, loop_s=self._began_s))
+        return place
 
     def _earlier_place(self) -> HubAddress | None:
         try:
@@ -334,10 +354,11 @@ class Coordinator:
 
     def start_actors(self) -> None:
         """Start the actors of this process, the supervisor first, then the launched processes."""
-        context = Context(
+        alone = self.settings.alone
+        context = self.context = Context(
             settings=self.spec.settings,
             layout=self.plan.layout,
-            network=CompositeNetwork(self.network, self._scope),
+            network=self._memory() if alone else CompositeNetwork(self.network, self._scope),
             tape=self.folder,
             supervisor=SUPERVISOR,
             origin_s=self._began_s,
@@ -350,7 +371,7 @@ class Coordinator:
                 told=(self.spec.encode(), memoryview(self.plan.encode())),
                 syncers=self.settings.syncers,
                 hooks=Hooks(
-                    noted=self._on_note,
+                    noted=None if alone else self._on_note,  # they write to this tape
                     figures=self._on_figures,
                     run_ended=self._on_run_ended,
                     status=self.status,
@@ -362,6 +383,7 @@ class Coordinator:
                 SYNCER,
                 context,
                 disk=self._disk,
+                optimizer=self._outer,
                 shards=self.plan.shards,
                 credentials=self._credentials,
                 initial=read_initial(self.settings.start_from, context.layout),
@@ -372,10 +394,18 @@ class Coordinator:
         elif self._ready is not None:
             self._ready()
         if self.settings.evaluate_every_s is not None:
-            self._living.start(self._make_observer(context, self.settings.evaluate_every_s))
+            self.observer = self._make_observer(context, self.settings.evaluate_every_s)
+            self._living.start(self.observer)
         self.cluster.adopt()
         self.cluster.start_all()
         self._scope.spawn(self._watch_folder(), "folder")
+
+    def _memory(self) -> MemoryNetwork:
+        """Return the links between actors of this process, which count bytes as a wire would."""
+        layout = self.plan.layout
+        measure = Codec(MESSAGE_TYPES, limits_of(layout)).size_bytes
+        room = BULK_CAPACITY + len(layout.fragments)
+        return MemoryNetwork(bulk_capacity=room, measure=measure)
 
     async def _watch_folder(self) -> None:
         """Write the files of the run's beginning anew if somebody deletes its folder."""

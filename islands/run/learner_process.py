@@ -29,7 +29,7 @@ from islands.files.tape_writing import FileTape, MemoryTape, Tape
 from islands.layout.loop_layout import LoopLayout
 from islands.learner.actor import LearnerActor
 from islands.learner.commands import Commands
-from islands.learner.compute import Compute, StepReport
+from islands.learner.compute import Compute
 from islands.learner.compute_thread import ComputeThread
 from islands.learner.moments import CheckpointFile
 from islands.model.interfaces import Place, Workload
@@ -255,7 +255,6 @@ def make_learner(
     *,
     worker: Worker | None = None,
     rng: random.Random | None = None,
-    observe: Callable[[StepReport], None] | None = None,
     tell: Callable[[str], object] | None = None,
     kept: CheckpointFile | None = None,
 ) -> LearnerActor:
@@ -264,7 +263,6 @@ def make_learner(
     Args:
         worker: computes digests off the event loop; by default a thread of this process.
         rng: draws the jitter of its dialling; by default seeded by the operating system.
-        observe: receives every finished step, for the metrics.
         tell: is told what happens to it, for the person at its terminal.
         kept: file in which an earlier process of this name left its moments.
     """
@@ -280,7 +278,6 @@ def make_learner(
         compute,
         worker,
         rng or chance(),
-        observe=observe,
         tell=tell,
         kept=kept,
     )

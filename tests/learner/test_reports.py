@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from islands.protocol.identities import Incarnation, LearnerName, Phase
-from islands.protocol.learner.events import Event, FromSupervisor, FromSyncer, StepFinished, Ticked
-from islands.protocol.learner.reports import PROGRESS_S, Figures, LearnerView, Narrator
+from islands.protocol.identities import Incarnation, Phase
+from islands.protocol.learner.events import StepFinished
+from islands.protocol.learner.reports import Figures, Narrator
 from islands.protocol.messages.control import HARDWARE_MAX, METRICS_MAX
-from islands.protocol.messages.membership import Evicted
 from islands.protocol.settings.run import Timing
 
 
@@ -78,42 +77,53 @@ def test_metrics_that_no_honest_loop_reports_are_not_believed(
     assert not replace(told, metrics=metrics).believable
 
 
-ANA = LearnerName("ana")
 FIRST, SECOND = Incarnation(1, 1), Incarnation(1, 2)
-STEPPING = LearnerView(
-    FIRST, Phase.STEPPING, supervisor_up=True, syncer_up=True, steps=3, tokens=30, loss=2.5
-)
 
 
 class Terminal:
-    """A narrator that has told of the first step already, and what it said since."""
+    """A narrator, and what it said since it was looked at last."""
 
     def __init__(self) -> None:
         self.narrator = Narrator(Timing())
         self.now_s = 0.0
-        self.seen = STEPPING
         self.told: list[str] = []
-        self.follow(STEPPING)
-        self.told.clear()
 
-    def follow(self, seen: LearnerView, event: Event | None = None, after_s: float = 0.0) -> None:
+    def follow(
+        self,
+        incarnation: Incarnation | None = FIRST,
+        phase: Phase = Phase.STEPPING,
+        *,
+        steps: int = 3,
+        up: bool = True,
+        after_s: float = 1.0,
+    ) -> None:
         """An event, so much later, led to this state."""
         self.now_s += after_s
-        self.told += self.narrator.follow(event or Ticked(), seen, self.now_s)
+        self.told += self.narrator.follow(
+            incarnation, phase, steps=steps, supervisor_up=up, now_s=self.now_s
+        )
+
+    def take(self) -> list[str]:
+        told, self.told = self.told, []
+        return told
+
+
+def stepping() -> Terminal:
+    """A terminal that was told of the first step."""
+    terminal = Terminal()
+    terminal.follow()
+    terminal.take()
+    return terminal
 
 
 def test_a_first_start_is_told_step_by_step() -> None:
-    narrator = Narrator(Timing())
-    joining = replace(STEPPING, incarnation=None, phase=Phase.JOINING, steps=0, tokens=0)
-    states = [
-        joining,
-        replace(joining, incarnation=FIRST, phase=Phase.COMPILING),
-        replace(joining, incarnation=FIRST, phase=Phase.HEALING),
-        STEPPING,
-        STEPPING,
-    ]
-    told = [sentence for seen in states for sentence in narrator.follow(Ticked(), seen, 1.0)]
-    assert told == [
+    terminal = Terminal()
+    terminal.follow(None, Phase.JOINING, steps=0, up=False)
+    for phase in (Phase.COMPILING, Phase.HEALING, Phase.STEPPING):
+        terminal.follow(FIRST, phase, steps=0)
+    terminal.follow()
+    terminal.follow()
+    assert terminal.told == [
         "admitted, as incarnation 1.1",
         "it reads its data, and compiles its step",
         "its first step is done",
@@ -121,68 +131,32 @@ def test_a_first_start_is_told_step_by_step() -> None:
 
 
 def test_a_hub_that_is_away_is_told_once_and_so_is_its_return() -> None:
-    terminal = Terminal()
-    away = replace(STEPPING, supervisor_up=False, syncer_up=False)
-    terminal.follow(away)
-    terminal.follow(STEPPING, after_s=1.0)
-    assert terminal.told == []
+    terminal = stepping()
+    terminal.follow(up=False)
+    terminal.follow()
+    assert terminal.take() == [], "it was back at once"
     for _ in range(10):
-        terminal.follow(away, after_s=1.0)
-    terminal.follow(STEPPING, after_s=1.0)
+        terminal.follow(up=False)
+    assert terminal.take() == ["the hub cannot be reached; it is dialled until it is back"]
+    terminal.follow()
+    terminal.follow()
+    assert terminal.take() == ["the hub is back"]
+
+
+def test_an_end_of_its_membership_and_the_admission_after_it_are_told() -> None:
+    terminal = stepping()
+    terminal.follow(None, Phase.JOINING)
+    terminal.follow(None, Phase.JOINING)
+    terminal.follow(SECOND)
+    terminal.follow(SECOND)
     assert terminal.told == [
-        "the supervisor cannot be reached; it is dialled until it is back",
-        "the syncer cannot be reached; steps go on, as far as tokens were granted",
-        "the supervisor is back after 10 s",
-        "the syncer is back after 10 s",
+        "it is no member any more: it keeps its moments, and joins again",
+        "admitted again, as incarnation 1.2",
     ]
 
 
-def test_a_link_that_is_lost_again_and_again_is_told() -> None:
-    terminal = Terminal()
-    for _ in range(4):
-        terminal.follow(replace(STEPPING, syncer_up=False), after_s=25.0)
-        terminal.follow(STEPPING, after_s=1.0)
-    (told,) = [told for told in terminal.told if "link" in told]
-    assert told.startswith("the link to the syncer was lost 3 times in two minutes, and dialled")
-
-
-def test_an_eviction_and_the_admission_after_it_are_told() -> None:
-    terminal = Terminal()
-    nobody = replace(STEPPING, incarnation=None, phase=Phase.JOINING)
-    terminal.follow(nobody, FromSupervisor(Evicted(ANA, FIRST, "silent\x1b[2J")))
-    terminal.follow(nobody, FromSyncer(Evicted(ANA, FIRST, "silent")))
-    terminal.follow(replace(STEPPING, incarnation=SECOND))
-    terminal.follow(replace(STEPPING, incarnation=SECOND), FromSyncer(Evicted(ANA, FIRST, "old")))
-    ended, admitted = terminal.told
-    assert ended.startswith("its incarnation has ended (silent")
-    assert "\x1b" not in ended
-    assert admitted == "admitted again, as incarnation 1.2"
-
-
-def test_a_step_without_a_told_loss_is_progress_too() -> None:
-    terminal = Terminal()
-    terminal.follow(replace(STEPPING, loss=None), after_s=PROGRESS_S)
-    assert terminal.told == ["3 steps, 30 tokens"]
-
-
-def test_a_loss_that_is_no_number_is_told() -> None:
-    terminal = Terminal()
-    step = StepFinished(4, 40, 0.1, finite=False, leases=())
-    terminal.follow(replace(STEPPING, incarnation=None, phase=Phase.JOINING), step)
-    terminal.follow(replace(STEPPING, incarnation=None, phase=Phase.JOINING), step)
-    assert len(terminal.told) == 1
-    assert "not a finite number" in terminal.told[0]
-
-
-def test_pauses_and_progress_are_told() -> None:
-    terminal = Terminal()
-    paused = replace(STEPPING, phase=Phase.PAUSED)
-    terminal.follow(paused)
-    terminal.follow(paused, after_s=PROGRESS_S)
-    terminal.follow(STEPPING)
-    terminal.follow(replace(STEPPING, steps=1234, tokens=12_340), after_s=PROGRESS_S)
-    assert terminal.told == [
-        "the run is paused",
-        "the run goes on",
-        "1,234 steps, 12,340 tokens, loss 2.5",
-    ]
+def test_pauses_are_told() -> None:
+    terminal = stepping()
+    for phase in (Phase.PAUSED, Phase.PAUSED, Phase.STEPPING):
+        terminal.follow(phase=phase)
+    assert terminal.told == ["the run is paused", "the run goes on"]

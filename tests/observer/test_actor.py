@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 
 from islands import LocalSystem
 from islands.observer.actor import ObserverActor
-from islands.protocol.identities import OBSERVER, Version
+from islands.protocol.identities import Version
 from islands.protocol.settings.choices import UpdatePrecision
 from islands.protocol.settings.run import RunSettings
 from tests.lab.study.regression import Regression
@@ -48,7 +48,7 @@ def test_during_an_evaluation_values_are_taken_in(updates: UpdatePrecision, tmp_
         async with asyncio.timeout(LIMIT_S):
             running = asyncio.create_task(system.run(tmp_path))
             await asyncio.to_thread(HeldUp.began.wait, LIMIT_S)
-            observer = system.cluster.launcher.last(OBSERVER)  # type: ignore[attr-defined]  # a process table
+            observer = system.hub.observer
             assert isinstance(observer, ObserverActor)
             before = held(observer)
             wanted = Version(before.epoch, before.number + 5)

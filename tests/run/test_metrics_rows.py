@@ -13,7 +13,7 @@ from islands.protocol.messages.control import METRICS_MAX
 from islands.protocol.settings.run import RunSettings
 from islands.run.records.run_folder import RunFolder
 from tests.protocol.tape.samples import MERGED, admitted, evicted
-from tests.run.test_run_folder import Row, report, rows, steps_of, told
+from tests.run.test_run_folder import Row, rows, steps_of, told
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 FIELD = re.compile(r"^\| `(step|run|merge|evaluation|event)` \| `([a-z_]+)` \|", re.MULTILINE)
@@ -41,8 +41,7 @@ def merged(folder: RunFolder, at_s: float, **behind: int) -> None:
 
 
 def test_the_page_has_every_field_that_is_written_and_no_other(folder: RunFolder) -> None:
-    folder.process_started("a")
-    folder.step("a", 1.0, report(1))
+    folder.on_figures("a", 1.0, told("p", 1))
     folder.on_figures("b", 2.0, replace(told("p", 1), metrics=(("accuracy", 0.5),)))
     folder.write(3.0, "s", MERGED)
     folder.evaluation(4.0, Judged(3.0, 40), {OWN_FIGURE: 1.5})

@@ -13,7 +13,7 @@ from islands.protocol.identities import Status
 from islands.protocol.messages.control import StepFigures
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.tape.round_entries import Merged
-from islands.run.records.figures import LearnerFigures
+from islands.run.records.figures import RunFigures
 from islands.run.records.run_folder import RunFolder
 from islands.run.records.summary import OTHERS, Summary, SyncerShare, share_of, summarise
 from islands.run.single_process import LocalSystem
@@ -120,23 +120,21 @@ def test_a_report_after_the_end_changes_no_total(tmp_path: Path) -> None:
     extended.close()
 
 
+def all_told(figures: RunFigures) -> bool:
+    return len(figures.learners) > 1 and all(one.tokens for one in figures.learners.values())
+
+
 def test_after_a_learners_death_all_of_a_folder_agrees(tmp_path: Path) -> None:
     timing = Timing(patience=0.3)
     system = LocalSystem(Linear(), settings(budget_tokens=None, timing=timing), learners=2)
 
-    def unreported() -> int:
-        syncer = system._syncer  # noqa: SLF001  no output has what the syncer has heard so far
-        if syncer is None or not syncer.begun:
-            return 0
-        heard = system.folder.figures.learners.get("learner-1", LearnerFigures()).tokens
-        return heard - syncer.state.durable.ledger.by_name.get("learner-1", 0)  # type: ignore[call-overload,no-any-return]
-
     async def main() -> Summary:
         async with asyncio.timeout(LIMIT_S):
             running = await begun(system, tmp_path)
-            await reached(system, lambda: system.folder.figures.merges >= 2 and unreported() > 0)
+            figures = system.folder.figures
+            await reached(system, lambda: figures.merges >= 2 and all_told(figures))
             system.drop("learner-1", away_s=2.0)
-            killed = system.folder.figures.learners["learner-1"]
+            killed = figures.learners["learner-1"]
             await reached(system, lambda: killed.incarnations == 2)
             system.finish("seen enough")
             return await running

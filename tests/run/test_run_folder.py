@@ -8,11 +8,9 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from islands.learner.compute import StepReport
 from islands.model.evaluation import Judged
 from islands.protocol.errors import UserError
 from islands.protocol.identities import Phase, Role, Status
-from islands.protocol.learner.events import StepFinished
 from islands.protocol.messages.control import COUNT_MAX, TOTAL_MAX, Note, StepFigures
 from islands.protocol.messages.membership import NOT_FINITE
 from islands.protocol.running_statistics import DurationHistogram
@@ -28,13 +26,6 @@ from tests.protocol.tape.samples import MERGED, admitted, evicted
 from tests.unscanned import Unscanned
 
 Row = dict[str, object]
-
-
-def report(steps: int, *, loss: float = 2.0, gap_s: float = 0.0, step_s: float = 0.1) -> StepReport:
-    """A finished step of a process that takes 10 tokens per step."""
-    return StepReport(
-        StepFinished(steps, 10 * steps, step_s, finite=True, leases=()), loss, gap_s, 0
-    )
 
 
 def rows(path: Path) -> list[Row]:
@@ -74,26 +65,20 @@ def test_a_folder_that_cannot_be_written_is_the_users_to_mend(tmp_path: Path) ->
 
 
 def test_totals_run_over_all_processes_of_a_learner(folder: RunFolder) -> None:
-    folder.process_started("a")
     for steps in (1, 2, 3):
-        folder.step("a", 0.1 * steps, report(steps))
-    folder.traffic("a", bytes_up=5, bytes_down=6)
-    folder.process_started("a")
+        folder.on_figures("a", 0.1 * steps, told("p", steps))
     for steps in (1, 2):
-        folder.step("a", 5 + 0.1 * steps, report(steps))
-    folder.traffic("a", bytes_up=50, bytes_down=60)
+        folder.on_figures("a", 5 + 0.1 * steps, told("q", steps))
     figures = folder.figures.learners["a"]
     assert (figures.steps, figures.tokens) == (5, 50)
     assert figures.stepping_s == pytest.approx(0.5)
-    assert (figures.bytes_up, figures.bytes_down) == (55, 66)
-    assert folder.figures.gaps.count == 5
+    assert (figures.bytes_up, figures.bytes_down) == (500, 1000)
     folder.close()
 
 
 def test_steps_are_written_once_a_second(folder: RunFolder) -> None:
-    folder.process_started("a")
     for step in range(513):
-        folder.step("a", step / 128, report(step, loss=5 - step / 250, gap_s=1e-4))
+        folder.on_figures("a", step / 128, told("p", step, loss=5 - step / 250, gap_s=1e-4))
     folder.close()
     every = rows(folder.path / "metrics.jsonl")
     assert [row["kind"] for row in every] == ["run", "step"] * 4
@@ -109,19 +94,17 @@ def test_steps_told_after_a_learner_left_are_not_drawn_as_if_it_were_back(
     folder: RunFolder,
 ) -> None:
     folder.write(0.0, "v", admitted("a"))
-    folder.process_started("a")
-    folder.step("a", 1.0, report(1))
+    folder.on_figures("a", 1.0, told("p", 1))
     folder.write(2.0, "v", member_entries.Left("a", "1.1", "the run is over"))
-    folder.step("a", 2.5, report(2))
+    folder.on_figures("a", 2.5, told("p", 2))
     folder.close()
     assert folder.figures.learners["a"].steps == 2
     assert folder.figures.learners["a"].states[-1] == (2.0, "left")
 
 
 def test_a_loss_that_is_no_number_does_not_break_the_files(folder: RunFolder) -> None:
-    folder.process_started("a")
-    folder.step("a", 0.0, report(1, loss=float("nan")))
-    folder.step("a", 2.0, report(2, loss=1.0))
+    folder.on_figures("a", 0.0, told("p", 1, loss=float("nan")))
+    folder.on_figures("a", 2.0, told("p", 2, loss=1.0))
     folder.close()
     losses = [row["loss"] for row in steps_of(folder)]
     assert losses == [None, 1.0]
@@ -175,10 +158,9 @@ def test_a_learner_is_shown_as_diverged_until_a_step_goes_well(folder: RunFolder
     folder.write(0.3, "v", admitted("a", "1.2"))
     assert shown() == "diverged"
     assert len(folder.figures.events) == 2, "it joined, and begins again: no more is told"
-    folder.process_started("a")
-    folder.step("a", 0.4, report(1, loss=float("nan")))
+    folder.on_figures("a", 0.4, told("p", 1, loss=float("nan")))
     assert shown() == "diverged"
-    folder.step("a", 0.5, report(2, loss=1.0))
+    folder.on_figures("a", 0.5, told("p", 2, loss=1.0))
     assert shown() == "stepping"
     folder.close()
 
@@ -187,8 +169,7 @@ def test_listeners_hear_of_every_change(folder: RunFolder) -> None:
     heard: list[int] = []
     folder.listeners.append(lambda: heard.append(folder.figures.merges))
     folder.write(0.0, "s", MERGED)
-    folder.process_started("a")
-    folder.step("a", 0.0, report(1))
+    folder.on_figures("a", 0.0, told("p", 1))
     folder.close()
     assert heard == [1, 1]
 
@@ -313,8 +294,7 @@ def test_what_a_picture_marks_is_among_the_metrics(folder: RunFolder) -> None:
 
     A process that ended as it should is no death, nor is a checkpoint that failed a checkpoint.
     """
-    folder.process_started("a")
-    folder.step("a", 0.0, report(1))
+    folder.on_figures("a", 0.0, told("p", 1))
     for actor, entry in (
         ("supervisor", Started(1)),
         ("supervisor", Started(2)),

@@ -8,9 +8,7 @@ import pytest
 from msgspec import structs
 
 from islands.files.growing_files import Spool
-from islands.learner.compute import StepReport
 from islands.model.evaluation import Judged
-from islands.protocol.learner.events import StepFinished
 from islands.protocol.settings.run import RunSettings
 from islands.run.records.run_folder import RunFolder
 from islands.sinks.tensorboard import LEARNERS_MOST, TensorBoard, table_of
@@ -26,11 +24,9 @@ def test_learners_are_overlaid_over_the_tokens_of_the_run(tmp_path: Path) -> Non
     folder = RunFolder(tmp_path / "run", SETTINGS, fragments=2)
     for name in ("a", "b"):
         folder.write(0.0, "v", admitted(name))
-        folder.process_started(name)
     for second in range(1, 4):
         for name, loss in (("a", 2.0), ("b", 4.0)):
-            event = StepFinished(second, 10 * second, 0.1, finite=True, leases=())
-            folder.step(name, float(second), StepReport(event, loss, 0.0, 0.0))
+            folder.on_figures(name, float(second), told(name, second, loss=loss))
     lists = {"participants": ["a", "b"], "behind": [0, 3]}
     merged = structs.replace(MERGED, merged_tokens=60, contributions=2, cosine=0.0, **lists)
     folder.write(4.0, "s", merged)
@@ -105,7 +101,7 @@ def test_without_tensorboard_a_run_goes_on_after_a_sentence(
     said: list[str] = []
     folder = RunFolder(tmp_path / "run", SETTINGS, say=said.append)
     folder.write(0.0, "v", admitted("a"))
-    folder.step("a", 1.0, StepReport(StepFinished(1, 10, 0.1, finite=True, leases=()), 2.0, 0, 0))
+    folder.on_figures("a", 1.0, told("p", 1))
     folder.write(2.0, "s", MERGED)
     folder.evaluation(3.0, Judged(3.0, 40), {"bits": 1.5})
     folder.close()

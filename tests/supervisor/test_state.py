@@ -37,7 +37,7 @@ from islands.protocol.supervisor.actions import (
 )
 from islands.protocol.supervisor.core import ENDED_REMEMBERED, ORDERS_REMEMBERED
 from islands.protocol.supervisor.membership import ASKED_S, ASKING_MAX
-from islands.protocol.supervisor.restarts import RESTARTS_MAX
+from islands.protocol.supervisor.restarts import ALIKE_MAX
 from tests.supervisor.desk import Desk, beat, recorded, sent
 
 # ------------------------------------------------------------------------------------- admission
@@ -402,11 +402,11 @@ def test_who_gives_way_is_started_again_only_if_its_folder_is_its_own(
 def test_a_launched_process_is_started_again_until_it_ends_too_often() -> None:
     desk = Desk(launched=("a",))
     delays = []
-    for _ in range(RESTARTS_MAX):
+    for _ in range(ALIKE_MAX - 1):
         actions = desk.handle(events.ProcessEnded("a", "killed (9)"))
         delays += [action.delay_s for action in actions if isinstance(action, StartProcess)]
     assert delays == sorted(delays)
-    assert len(delays) == RESTARTS_MAX
+    assert len(delays) == ALIKE_MAX - 1
     actions = desk.handle(events.ProcessEnded("a", "out of memory"))
     assert [action for action in actions if isinstance(action, GiveUp)] == [
         GiveUp(
@@ -438,8 +438,8 @@ def test_a_learner_that_never_steps_is_not_started_in_vain(*, stepped: bool, sta
 def test_a_syncer_that_cannot_start_yet_is_tried_as_often_as_before() -> None:
     desk = Desk(launched=("syncer",))
     told = events.ProcessEnded("syncer", "exit code 1: the disk is full")
-    actions = [action for _ in range(RESTARTS_MAX) for action in desk.handle(told)]
-    assert len([action for action in actions if isinstance(action, StartProcess)]) == RESTARTS_MAX
+    actions = [action for _ in range(ALIKE_MAX - 1) for action in desk.handle(told)]
+    assert len([action for action in actions if isinstance(action, StartProcess)]) == ALIKE_MAX - 1
 
 
 def test_only_what_it_launched_is_started_or_killed() -> None:

@@ -1,27 +1,27 @@
 """A learner's reports on its own process: figures for the run's folder, sentences for a terminal.
 
 The folder may lie on another host, and so may whoever looks at the hub. So the figures of all steps
-go to the hub with heartbeats, and the terminal is told admissions and evictions, links that stay
-down or come back, the first step, pauses, a loss that is not finite, and once a minute the
-progress. A link that comes back at once is not reported.
+go to the hub with heartbeats, and the terminal is told phases, admissions, the first step, and that
+the hub is away. Why it was evicted, and how far it is, the hub tells.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from islands.protocol.identities import Incarnation, Phase
-from islands.protocol.learner.core import Core
-from islands.protocol.learner.events import Event, FromSupervisor, FromSyncer, StepFinished
-from islands.protocol.lost_links import UNSTEADY, LostLinks
+from islands.protocol.learner.events import StepFinished
 from islands.protocol.messages.control import HARDWARE_MAX, METRICS_MAX, StepFigures
-from islands.protocol.messages.membership import NOT_FINITE, Evicted
 from islands.protocol.messages.training import Progress
 from islands.protocol.running_statistics import DurationHistogram
 from islands.protocol.settings.run import Timing
 from islands.protocol.tape.learner_entries import Reported
-from messaging.plain_text import plain
 
-PROGRESS_S = 60.0
+PHASES = {
+    Phase.JOINING: ["it is no member any more: it keeps its moments, and joins again"],
+    Phase.COMPILING: ["it reads its data, and compiles its step"],
+    Phase.PAUSED: ["the run is paused"],
+}
+"""What the terminal is told when a phase begins."""
 
 
 class Figures:
@@ -111,136 +111,51 @@ def reported(report: Progress) -> Reported:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LearnerView:
-    """A learner's state at one moment. `loss` is the mean of its last steps, if known."""
-
-    incarnation: Incarnation | None
-    phase: Phase
-    supervisor_up: bool
-    syncer_up: bool
-    steps: int
-    tokens: int
-    loss: float | None
-
-
-def seen_of(core: Core, loss: float | None) -> LearnerView:
-    """Extract from the learner's memory what its messages depend on."""
-    return LearnerView(
-        core.incarnation,
-        core.phase,
-        core.membership.supervisor_up,
-        core.membership.syncer_up,
-        core.compute.steps,
-        core.compute.tokens,
-        loss,
-    )
-
-
-@dataclass(slots=True)
-class _Link:
-    """One link: since when it has been down, whether that was reported, and how often it was."""
-
-    what: str
-    meanwhile: str
-    was_up: bool = False
-    down_s: float | None = None
-    reported: bool = False
-    losses: LostLinks = field(default_factory=LostLinks)
-
-    def follow(self, now_s: float, patience_s: float, *, up: bool) -> str | None:
-        self.was_up |= up
-        if up:
-            reported, self.reported = self.reported, False
-            since_s, self.down_s = self.down_s or now_s, None
-            return f"{self.what} is back after {now_s - since_s:.0f} s" if reported else None
-        if self.down_s is None:
-            self.down_s = now_s
-            times = self.losses.lost(now_s) if self.was_up else None
-            if times is not None:
-                return f"the link to {self.what} {UNSTEADY.format(times)}"
-        if self.reported or not self.was_up or now_s - self.down_s < patience_s:
-            return None
-        self.reported = True
-        return f"{self.what} cannot be reached; {self.meanwhile}"
-
-
 @dataclass(slots=True)
 class Narrator:
     """Turns changes of a learner's state into sentences.
 
     Args:
-        timing: timing settings of the run; a link is reported after `suspect_s` without it.
+        timing: timing settings of the run; the hub is reported after `suspect_s` without it.
     """
 
     timing: Timing
-    before: LearnerView | None = None
-    admissions: int = 0
+    incarnation: Incarnation | None = None
+    phase: Phase = Phase.JOINING
     stepped: bool = False
-    progress_s: float | None = None
-    links: tuple[_Link, _Link] = field(
-        default_factory=lambda: (
-            _Link("the supervisor", "it is dialled until it is back"),
-            _Link("the syncer", "steps go on, as far as tokens were granted"),
-        )
-    )
+    heard_s: float | None = None
+    away: bool = False
 
-    def follow(self, event: Event, seen: LearnerView, now_s: float) -> list[str]:
+    def follow(
+        self,
+        incarnation: Incarnation | None,
+        phase: Phase,
+        *,
+        steps: int,
+        supervisor_up: bool,
+        now_s: float,
+    ) -> list[str]:
         """The sentences to print after an event that led to this state."""
-        before, self.before = self.before, seen
-        sentences = [*self._ended(event, before, seen), *self._links(seen, now_s)]
-        if seen.incarnation is not None and (
-            before is None or before.incarnation != seen.incarnation
-        ):
-            self.admissions += 1
-            again = " again" if self.admissions > 1 else ""
-            sentences.append(f"admitted{again}, as incarnation {seen.incarnation}")
-        if before is not None and before.phase is not seen.phase:
-            sentences += self._phase(before.phase, seen.phase)
-        return [*sentences, *self._progress(seen, now_s)]
+        sentences = self._hub(now_s, up=supervisor_up)
+        if incarnation not in (None, self.incarnation):
+            again = "" if self.incarnation is None else " again"
+            sentences.append(f"admitted{again}, as incarnation {incarnation}")
+            self.incarnation = incarnation
+        before, self.phase = self.phase, phase
+        if phase is not before:
+            sentences += PHASES.get(phase, [])
+            if before is Phase.PAUSED and phase is Phase.STEPPING:
+                sentences.append("the run goes on")
+        if steps and not self.stepped:
+            self.stepped = True
+            sentences.append("its first step is done")
+        return sentences
 
-    @staticmethod
-    def _ended(event: Event, before: LearnerView | None, seen: LearnerView) -> list[str]:
-        """A sentence that says why the incarnation ended, if this event ended it."""
-        match event:
-            case FromSupervisor(Evicted(_, incarnation, reason)):
-                ended = incarnation
-            case FromSyncer(Evicted(_, incarnation, reason)):
-                ended = incarnation
-            case StepFinished(finite=False):
-                over = before is not None and before.incarnation != seen.incarnation
-                return over * [f"{NOT_FINITE}: it begins again from the published values"]
-            case _:
-                return []
-        if before is None or before.incarnation != ended:
-            return []
-        why = plain(reason)
-        return [f"its incarnation has ended ({why}): it keeps its moments, and joins again"]
-
-    def _links(self, seen: LearnerView, now_s: float) -> list[str]:
+    def _hub(self, now_s: float, *, up: bool) -> list[str]:
+        away = self.away
+        if up:
+            self.heard_s, self.away = now_s, False
+            return ["the hub is back"] if away else []
         patience_s = self.timing.scaled(self.timing.suspect_s)
-        ups = (seen.supervisor_up, seen.syncer_up)
-        pairs = zip(self.links, ups, strict=True)
-        sentences = [link.follow(now_s, patience_s, up=up) for link, up in pairs]
-        return [sentence for sentence in sentences if sentence is not None]
-
-    def _phase(self, before: Phase, phase: Phase) -> list[str]:
-        if phase is Phase.PAUSED:
-            return ["the run is paused"]
-        if before is Phase.PAUSED and phase is Phase.STEPPING:
-            return ["the run goes on"]
-        if phase is Phase.COMPILING:
-            return ["it reads its data, and compiles its step"]
-        return []
-
-    def _progress(self, seen: LearnerView, now_s: float) -> list[str]:
-        if seen.steps and not self.stepped:
-            self.stepped, self.progress_s = True, now_s
-            return ["its first step is done"]
-        if self.progress_s is None or now_s - self.progress_s < PROGRESS_S:
-            return []
-        self.progress_s = now_s
-        if seen.phase is not Phase.STEPPING:
-            return []
-        loss = "" if seen.loss is None else f", loss {seen.loss:.4g}"
-        return [f"{seen.steps:,} steps, {seen.tokens:,} tokens{loss}"]
+        self.away = away or (self.heard_s is not None and now_s - self.heard_s >= patience_s)
+        return ["the hub cannot be reached; it is dialled until it is back"] * (self.away > away)

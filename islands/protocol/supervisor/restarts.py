@@ -1,27 +1,15 @@
 """Restarts of a process that ended: a restart intensity that escalates to giving up.
 
-A transient fault should cost little, and so should a permanent one. One window cannot do both:
-with five restarts a minute, a process that dies 13 s after each start is restarted for ever.
-So restarts are counted in several windows at once:
+A transient fault should cost little, and so should a permanent one. The delay grows by half with
+each restart within the last hour, up to a minute; after `RESTARTS_MAX` of them the supervisor gives
+up on the process and says why, and the run goes on with the others. It also gives up once a process
+has ended with the very same error message `ALIKE_MAX` times in a row: a task that fails at the same
+record each time must be fixed by its author. A learner that never steps between such ends is given
+up after `UNTRAINED_MAX`: its model does not fit, or its task fails from the beginning, and each
+further start would only compile again. One that is killed each time before its first step, without
+a word, is given up after `ALIKE_MAX`. A process that stayed up for an hour has recovered.
 
-========  ==========  =======================  ==================================================
-window    restarts    delay grows by           what it catches
-========  ==========  =======================  ==================================================
-a minute  5           2 with each one in it    what fails at once: a wrong path, a missing module
-an hour   20          1.5 with each one in it  what fails after a while: a leak, a poisoned shard
-a day     100         not at all               what never stays up for long
-========  ==========  =======================  ==================================================
-
-The next restart waits for the longest of these delays, at most a minute. When a window is full,
-the supervisor gives up on the process and says why; the run goes on with the others. It also gives
-up once a process has ended with the very same error message `ALIKE_MAX` times in a row: a task that
-fails at the same record each time must be fixed by its author. A learner that never steps between
-such ends is given up after `UNTRAINED_MAX`: its model does not fit, or its task fails from the
-beginning, and each further start would only compile again. One that is killed each time before its
-first step, without a word, is given up after `ALIKE_MAX`. A process that stayed up for an hour has
-recovered, and its earlier restarts are forgotten.
-
-Reference: the restart intensity of Erlang/OTP supervisors, which has one window.
+Reference: the restart intensity of Erlang/OTP supervisors.
 """
 
 from dataclasses import dataclass, field
@@ -29,33 +17,18 @@ from dataclasses import dataclass, field
 from islands.protocol.identities import Incarnation
 
 FIRST_DELAY_S = 0.2
+DELAY_GROWTH = 1.5
 DELAY_MAX_S = 60.0
-HEALTHY_S = 3600.0
-RESTARTS_MAX = 5
+HOUR_S = 3600.0
+RESTARTS_MAX = 20
+"""Most restarts within an hour."""
 ALIKE_MAX = 6
 UNTRAINED_MAX = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """At most `restarts_max` within `span_s`; each multiplies the next delay by `growth`."""
-
-    name: str
-    span_s: float
-    restarts_max: int
-    growth: float
-
-
-WINDOWS = (
-    Window("a minute", 60.0, RESTARTS_MAX, 2.0),
-    Window("an hour", 3600.0, 20, 1.5),
-    Window("a day", 86400.0, 100, 1.0),
-)
-
-
 @dataclass(slots=True)
 class Restarts:
-    """Restarts of one process; `times_s` are their times, with their delays included.
+    """Restarts of one process; `times_s` are those of the last hour, with their delays included.
 
     `words` is the error message of its last end, and `alike` how many ends in a row had it.
     """
@@ -88,8 +61,9 @@ class Restarts:
         """
         if self.given_up:
             return None
-        if self.times_s and now_s - self.times_s[-1] >= HEALTHY_S * patience:
-            self.times_s, self.alike, self.untrained = [], 0, 0
+        self.times_s = [at_s for at_s in self.times_s if now_s - at_s < HOUR_S * patience]
+        if not self.times_s:
+            self.alike = self.untrained = 0
         again = words == self.words and (bool(words) or not trained)
         self.alike = self.alike + 1 if again else 1
         self.untrained = 0 if trained else self.untrained + 1 if again else 1
@@ -99,17 +73,9 @@ class Restarts:
             how = "with the same words" if words else "without a word"
             self.told = f"ended {self.alike} times in a row {how}{before}"
             return None
-        delay_s = FIRST_DELAY_S
-        for window in WINDOWS:
-            count = sum(1 for at_s in self.times_s if now_s - at_s < window.span_s * patience)
-            if count >= window.restarts_max:
-                self.told = f"ended more than {window.restarts_max} times within {window.name}"
-                return None
-            delay_s = max(delay_s, FIRST_DELAY_S * window.growth**count)
-        delay_s = min(delay_s, DELAY_MAX_S) * patience
-        self._remember(now_s + delay_s)
+        if len(self.times_s) >= RESTARTS_MAX:
+            self.told = f"ended more than {RESTARTS_MAX} times within an hour"
+            return None
+        delay_s = patience * min(DELAY_MAX_S, FIRST_DELAY_S * DELAY_GROWTH ** len(self.times_s))
+        self.times_s.append(now_s + delay_s)
         return delay_s
-
-    def _remember(self, at_s: float) -> None:
-        """Record a restart, and keep only as many times as the largest window counts."""
-        self.times_s = [*self.times_s, at_s][-max(window.restarts_max for window in WINDOWS) :]

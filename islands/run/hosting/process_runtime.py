@@ -346,14 +346,21 @@ class ActorGroup:
         name: the process's name, for its tasks.
         leave: called at the first signal; it must make the actors shut down by themselves.
         at_once: called at the second signal, just before the process ends.
+        signals: whether signals to the process are for these actors.
     """
 
     def __init__(
-        self, name: str, leave: Callable[[str], object], at_once: Callable[[], object] | None = None
+        self,
+        name: str,
+        leave: Callable[[str], object],
+        at_once: Callable[[], object] | None = None,
+        *,
+        signals: bool = True,
     ) -> None:
         self.scope = Scope(name, self._on_failed)
         self._leave = leave
         self._at_once = at_once
+        self._handles = signals
         self._asked = False
         self._asked_s = 0.0
         self._failure: BaseException | None = None
@@ -371,7 +378,8 @@ class ActorGroup:
 
         Signals are handled until `close`.
         """
-        self._signals.enter_context(on_ending_signals(self._on_signal))
+        if self._handles:
+            self._signals.enter_context(on_ending_signals(self._on_signal))
         try:
             await self._ended.wait()
         finally:

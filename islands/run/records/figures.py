@@ -87,8 +87,6 @@ class LearnerFigures(msgspec.Struct):
     step_time_s: float = 0.0
     status: str = "starting"
     diverged: bool = False
-    process_steps: int = 0
-    process_tokens: int = 0
     smoothed_steps: int = 0
     row_s: float = -STEP_ROW_INTERVAL_S
     gaps: DurationHistogram = field(default_factory=DurationHistogram)

@@ -49,7 +49,6 @@ from islands.run.records.tape_sentences import sentence
 from messaging.clock import WallClock
 
 if TYPE_CHECKING:
-    from islands.learner.compute import StepReport
     from islands.sinks.sink import Sink
 
 PACKAGES = ("islands", "jax", "jaxlib", "flax", "optax", "numpy", "numba", "msgpack", "aiohttp")
@@ -341,47 +340,21 @@ class RunFolder:
         """`RunFigures.tokens`, without a visit to all learners."""
         return max(self._heard, self.figures.booked)
 
-    def _learner(self, name: str) -> LearnerFigures:
-        return self.figures.learners.setdefault(name, LearnerFigures())
-
-    def process_started(self, name: str) -> None:
-        """Note that a learner's new process counts steps and tokens from zero."""
-        figures = self._learner(name)
-        figures.process_steps = figures.process_tokens = 0
-
-    def step(self, name: str, at_s: float, report: "StepReport") -> None:
-        """Record a finished step of a learner that runs in this process."""
-        figures = self._learner(name)
-        event = report.event
-        figures.steps += event.steps - figures.process_steps
-        figures.tokens += event.tokens - figures.process_tokens
-        self._add_heard(event.tokens - figures.process_tokens)
-        figures.process_steps, figures.process_tokens = event.steps, event.tokens
-        figures.stepping_s += event.step_time_s
-        figures.waited_s += report.data_wait_s
-        figures.step_time_s = event.step_time_s
-        figures.gaps.add(max(0.0, report.gap_s))
-        self._step_row(name, at_s, figures, report)
-
     def on_figures(self, name: str, at_s: float, report: StepFigures) -> None:
-        """Record the report of a learner in another process; ignore one that cannot be true."""
+        """Record the report of a learner; ignore one that cannot be true."""
         if not report.believable or report.process in self.figures.gone.processes:
             return
         known = name in self.figures.learners
-        figures = self._learner(name)
+        figures = self.figures.learners.setdefault(name, LearnerFigures())
         if not known:  # a start that was killed before it kept its figures had admitted it
             figures.status, figures.incarnations = Status.LIVE.value, 1
             figures.come(self.earlier_s + at_s)
         before = figures.tokens
         figures.add_report(report)
-        self._add_heard(figures.tokens - before)
+        self._heard = min(TOTAL_MAX, max(0, self._heard + figures.tokens - before))
         self._step_row(name, at_s, figures, report)
         if at_s >= self._keep_s:
             self.keep(at_s)
-
-    def _add_heard(self, tokens: int) -> None:
-        """Add to the number of tokens that learners have told of."""
-        self._heard = min(TOTAL_MAX, max(0, self._heard + tokens))
 
     def keep(self, at_s: float) -> None:
         """Save what was counted until now, for a later start of this hub."""
@@ -419,7 +392,7 @@ class RunFolder:
             self.evaluation(at_s, judged, entry.figures)
 
     def _step_row(
-        self, name: str, at_s: float, figures: LearnerFigures, report: "StepReport | StepFigures"
+        self, name: str, at_s: float, figures: LearnerFigures, report: StepFigures
     ) -> None:
         """Write at most one row a second for each learner that stepped, and one for the run."""
         metrics = dict(report.metrics)
@@ -468,12 +441,6 @@ class RunFolder:
         speed = round(self.figures.speed.per_s(at_s), 1)
         row = {"kind": "run", "at_s": round(at_s, 3), "tokens": self.tokens}
         self._row({**row, "loss": mean, "tokens_per_s": speed})
-
-    def traffic(self, name: str, *, bytes_up: int, bytes_down: int) -> None:
-        """Add the traffic of a learner's process that has ended."""
-        figures = self._learner(name)
-        figures.bytes_up += bytes_up
-        figures.bytes_down += bytes_down
 
     def evaluation(self, at_s: float, judged: Judged, found: dict[str, float]) -> None:
         """Record an evaluation of published values, which has ended now."""

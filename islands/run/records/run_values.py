@@ -43,7 +43,7 @@ class RunValues:
         arrays: the values in float32 by path, the state's leaves included.
         source: the folder of the journal, or the exported file.
         fingerprint: that of the run's layout.
-        plan: the run's plan; None in the folder of a run of `LocalSystem`, which has none.
+        plan: the run's plan; None where the exported file is all that there is.
     """
 
     spec: RunSpec
