@@ -6,26 +6,11 @@ screen and of `islands control status`, and at the end those of the summary.
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 from islands.metrics.catalogue import FIGURES_MOST, Sample
 from islands.protocol.syncer.state import SyncerState
 from islands.run.run_status import LEARNERS_SHOWN, LearnerLine, RunStatus, first_lines
-
-
-@dataclass(frozen=True, slots=True)
-class DiskFigures:
-    """The disk of a run's folder, and whether the run's files can be written.
-
-    `reserve_bytes` is what should stay free: room for some records of the journal.
-    """
-
-    free_bytes: int
-    size_bytes: int
-    reserve_bytes: int
-    failing: bool
-    lost_entries: int
 
 
 def since_merge_s(status: RunStatus) -> float | None:
@@ -113,14 +98,6 @@ def _learner(line: LearnerLine) -> Iterator[Sample]:
     if line.silent_s is not None:
         yield Sample("islands_learner_silent_seconds", line.silent_s, name)
         yield Sample("islands_learner_unmerged_rounds", done.unmerged, name)
-
-
-def disk_samples(disk: DiskFigures) -> Iterator[Sample]:
-    yield Sample("islands_disk_free_bytes", disk.free_bytes)
-    yield Sample("islands_disk_size_bytes", disk.size_bytes)
-    yield Sample("islands_disk_reserve_bytes", disk.reserve_bytes)
-    yield Sample("islands_disk_failing", disk.failing)
-    yield Sample("islands_disk_lost_entries_total", disk.lost_entries)
 
 
 def syncer_samples(state: SyncerState) -> Iterator[Sample]:

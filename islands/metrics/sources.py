@@ -18,12 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from islands.layout.leaves import VALUE_BYTES
 from islands.metrics.catalogue import BY_NAME, Sample
-from islands.metrics.samples import (
-    DiskFigures,
-    disk_samples,
-    run_samples,
-    syncer_samples,
-)
+from islands.metrics.samples import run_samples, syncer_samples
 from islands.metrics.site import METRICS, Source
 from islands.protocol.identities import BLOCKED, Phase
 from islands.run.hosting.process_runtime import token_of
@@ -79,7 +74,7 @@ class HubSource(Source):
     def __init__(self, hub: "Coordinator") -> None:
         self._hub = hub
         self._peer = SyncerElsewhere(hub.settings.connecting)
-        self._disk: DiskFigures | None = None
+        self._disk: list[Sample] = []
         self._reading = Reading(self._read)
 
     async def refresh(self) -> None:
@@ -90,8 +85,7 @@ class HubSource(Source):
         hub, syncer = self._hub, self._hub.syncer
         yield from process_samples(ready=not self.unready_because())
         yield from run_samples(run_status_of(hub))
-        if self._disk is not None:
-            yield from disk_samples(self._disk)
+        yield from self._disk
         if syncer is None:
             yield Sample("islands_syncer_up", self._peer.up)
             yield from self._peer.samples
@@ -121,13 +115,14 @@ class HubSource(Source):
         found = os.statvfs(self._hub.settings.folder)
         value = VALUE_BYTES * sum(each.size for each in self._hub.plan.layout.fragments)
         folder = self._hub.folder
-        self._disk = DiskFigures(
-            free_bytes=found.f_bavail * found.f_frsize,
-            size_bytes=found.f_blocks * found.f_frsize,
-            reserve_bytes=max(RESERVE_BYTES_LEAST, RESERVED_RECORDS * value),
-            failing=bool(folder.trouble),
-            lost_entries=folder.lost,
-        )
+        reserve = max(RESERVE_BYTES_LEAST, RESERVED_RECORDS * value)
+        self._disk = [
+            Sample("islands_disk_free_bytes", found.f_bavail * found.f_frsize),
+            Sample("islands_disk_size_bytes", found.f_blocks * found.f_frsize),
+            Sample("islands_disk_reserve_bytes", reserve),
+            Sample("islands_disk_failing", bool(folder.trouble)),
+            Sample("islands_disk_lost_entries_total", folder.lost),
+        ]
 
 
 class SyncerElsewhere:
