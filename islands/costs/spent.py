@@ -5,18 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from islands.costs.bill import HOUR_S, Bill, Stay, bill_of
 from islands.costs.places import Place, matching
 from islands.costs.prices import Prices
 from islands.engines.engine import JobState
 from islands.engines.launcher import RECORDS_FILE, records_in
-from islands.files.plain_files import read_plain
-from islands.protocol.errors import UserError, unusable
+from islands.protocol.errors import UserError
 from islands.run.records.figures import FIGURES_FILE, LearnerFigures, RunFigures, restored
 from islands.run.records.run_values import require_folder
-from islands.run.records.summary import OTHERS, SUMMARY_FILE
+from islands.run.records.summary import OTHERS
 from islands.settings.run_spec import read
 
 NOTHING = LearnerFigures()
@@ -46,7 +43,8 @@ def bill_of_run(folder: Path, prices: Prices | None) -> Bill:
     if lost:
         raise UserError(f"{folder / FIGURES_FILE} is damaged, so nobody knows what was paid for")
     fragments = len(planned[1].layout.fragments)
-    merged = _merged_at_the_end(folder)
+    share = figures.settled_yield
+    merged = None if share is None else share * figures.tokens
     placed = placed_by_engines(folder, figures.kept_s)
     stays = stays_of(figures, wall_s, fragments, prices, placed, merged)
     return bill_of(stays, prices, wall_s)
@@ -125,19 +123,3 @@ def placed_by_engines(folder: Path, wall_s: float) -> dict[str, Placed]:
             now_s = max(0.0, wall_s - each.since_s) if running else 0.0
             placed[name] = Placed(Place.of(records.needs[each.entry]), each.ran_s + now_s)
     return placed
-
-
-def _merged_at_the_end(folder: Path) -> float | None:
-    """Return the tokens that a run has merged, as its summary tells; None if it has none."""
-    path = folder / SUMMARY_FILE
-    try:
-        summary = msgspec.json.decode(read_plain(path), type=dict[str, object])
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise unusable(f"{path} cannot be read", error) from error
-    except msgspec.MsgspecError as error:
-        raise UserError(f"{path} is damaged: {error}") from error
-    share, tokens = summary.get("yield"), summary.get("tokens")
-    known = isinstance(share, int | float) and isinstance(tokens, int | float)
-    return float(share) * float(tokens) if known else None  # type: ignore[arg-type]  # checked

@@ -67,7 +67,6 @@ class LearnerActor(RoleActor[Item]):
         compute: drives the learner's device.
         worker: takes in updates, and encodes contributions, off the event loop.
         rng: source of the jitter between attempts to dial.
-        observe: receives every finished step, for the metrics.
         tell: receives one-sentence progress messages for the person at the terminal.
         kept: the checkpoint in which an earlier process of this name left its moments.
     """
@@ -79,7 +78,6 @@ class LearnerActor(RoleActor[Item]):
         compute: Compute,
         worker: Worker,
         rng: random.Random,
-        observe: Callable[[StepReport], None] | None = None,
         tell: Callable[[str], object] | None = None,
         kept: CheckpointFile | None = None,
     ) -> None:
@@ -96,7 +94,6 @@ class LearnerActor(RoleActor[Item]):
         self._compute = compute
         self._worker = worker
         self._rng = rng
-        self._observe = observe
         self._tell = tell
         self._narrator = Narrator(context.settings.timing)
         self._supervisor: Dialer | None = None
@@ -164,8 +161,6 @@ class LearnerActor(RoleActor[Item]):
             case StepReport(event):
                 waits_s = message.gap_s, message.data_wait_s
                 self._figures.stepped(event, message.loss, *waits_s, message.metrics)
-                if self._observe is not None:
-                    self._observe(message)
                 self._handle(event)
             case events.TrainerMade():
                 self._figures.hardware = message.hardware

@@ -345,8 +345,6 @@ class SyncerActor(RoleActor[events.Event]):
     def _report_finished(self, reason: str) -> None:
         share = b"" if self._hooks.report is None else self._hooks.report(self.state)
         self._end = RunEnded(reason), share
-        if self._hooks.finished is not None:
-            self._hooks.finished(reason)
         self._report_end()
 
     def _report_end(self) -> None:

@@ -1,4 +1,4 @@
-"""Callbacks of a syncer into its host: when it is ready, exports, is stopped or has finished."""
+"""Callbacks of a syncer into its host: when it is ready, exports, is stopped or reports its end."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,12 +20,11 @@ class Hooks:
         ready: called when the syncer has read its journal and listens.
         export: given the final values on the worker, before anybody hears that the run is over.
         stopped: given what is published, on a thread, if the syncer is stopped before the run ends.
-        finished: called with the reason when the final cut is durable and exported.
-        report: called just before `finished`; returns the syncer's share of the summary as JSON.
+        report: called when the final cut is durable and exported; returns the syncer's share of the
+            summary as JSON.
     """
 
     ready: Callable[[], object] | None = None
     export: Export | None = None
     stopped: Export | None = None
-    finished: Callable[[str], None] | None = None
     report: Callable[[SyncerState], bytes] | None = None

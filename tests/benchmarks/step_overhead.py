@@ -35,7 +35,7 @@ from islands.actors.role_actor import Context
 from islands.files.disk import RealDisk
 from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy_workload import Accelerator
-from islands.learner.actor import LearnerActor
+from islands.learner.actor import Item, LearnerActor
 from islands.learner.compute import StepReport
 from islands.learner.compute_thread import ComputeThread
 from islands.model.interfaces import Trainer
@@ -144,6 +144,17 @@ def endless(trainer: Trainer) -> Iterator[object]:
 # --------------------------------------------------------------------------------- with the system
 
 
+class ObservedLearner(LearnerActor):
+    """A learner whose finished steps are looked at."""
+
+    observe: Callable[[StepReport], None]
+
+    async def on_message(self, message: Item) -> None:
+        await super().on_message(message)
+        if isinstance(message, StepReport):
+            self.observe(message)
+
+
 @dataclass
 class Together:
     """One learner, a syncer and a supervisor in this process, until a learner has stepped enough.
@@ -188,9 +199,8 @@ class Together:
         rng = random.Random(0)
         if name == "learner":
             self.compute = ComputeThread(lambda: self.trainer, self.settings, name)
-            self.learner = LearnerActor(
-                name, self.context, self.compute, worker, rng, observe=self.observe
-            )
+            self.learner = ObservedLearner(name, self.context, self.compute, worker, rng)
+            self.learner.observe = self.observe
             return self.learner
         if name == "syncer":
             return SyncerActor(

@@ -92,8 +92,10 @@ def test_merged_tokens_are_those_of_each_island(tmp_path: Path) -> None:
     stays = stays_of(figures, 10.0, 2, None, {})
     assert [stay.merged for stay in stays] == [30.0, 10.0]
     make_run(tmp_path)
-    (tmp_path / "summary.json").write_text('{"yield": 0.5, "tokens": 1000}')
-    assert bill_of_run(tmp_path, None).whole.merged == pytest.approx(500.0)
+    path = tmp_path / FIGURES_FILE
+    kept = msgspec.json.decode(read_sealed(path) or b"") | {"settled_yield": 0.5, "booked": 2000}
+    write_sealed(path, msgspec.json.encode(kept))
+    assert bill_of_run(tmp_path, None).whole.merged == pytest.approx(1000.0)
 
 
 def test_an_engine_tells_the_place_and_the_time_before_a_first_step() -> None:
@@ -192,7 +194,3 @@ def test_a_folder_without_records_is_told(tmp_path: Path) -> None:
     (tmp_path / FIGURES_FILE).write_text("{}")
     with pytest.raises(UserError, match=r"figures.json is damaged"):
         bill_of_run(tmp_path, None)
-    make_run(tmp_path / "b")
-    (tmp_path / "b" / "summary.json").write_text("{")
-    with pytest.raises(UserError, match=r"summary.json is damaged"):
-        bill_of_run(tmp_path / "b", None)

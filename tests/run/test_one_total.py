@@ -13,7 +13,7 @@ from islands.protocol.identities import Status
 from islands.protocol.messages.control import StepFigures
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.tape.round_entries import Merged
-from islands.run.records.figures import RunFigures
+from islands.run.records.figures import RunFigures, restored
 from islands.run.records.run_folder import RunFolder
 from islands.run.records.summary import OTHERS, Summary, SyncerShare, share_of, summarise
 from islands.run.single_process import LocalSystem
@@ -112,7 +112,9 @@ def test_a_report_after_the_end_changes_no_total(tmp_path: Path) -> None:
     bench = seeded("ana", settings=SETTINGS)
     merge_all(bench, folder)
     summary = concluded(folder, share_of(bench.state))
+    assert restored(tmp_path)[1].settled_yield == summary["yield"], "whoever reads the folder"
     extended = RunFolder(tmp_path, SETTINGS, fragments=2, extend=True)
+    assert extended.figures.settled_yield is None, "it has more to merge"
     extended.on_figures("ana", 1.0, told("p", 8))
     assert extended.figures.tokens == summary["tokens"]
     extended.on_figures("ana", 2.0, told("q", 3))

@@ -21,6 +21,7 @@ from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, T
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.messages.training import FragmentProgress, Hello, Progress
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.state import SyncerState
 from islands.syncer.actor import SyncerActor
 from islands.syncer.hooks import Hooks
 from islands.syncer.workers import SyncerWorkers
@@ -79,10 +80,14 @@ class Room:
             initial=zeros if seeded else None,
             hooks=Hooks(
                 export=lambda *_: self.exported.append(now_s()),
-                finished=lambda _: self.ended.append(now_s()),
+                report=self.report,
                 ready=lambda: self.ready_s.append(now_s()),
             ),
         )
+
+    def report(self, _: SyncerState) -> bytes:
+        self.ended.append(asyncio.get_running_loop().time())
+        return b""
 
     def kinds(self) -> list[str]:
         return [str(json.loads(line)["kind"]) for line in self.tape.lines]

@@ -13,31 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from islands.protocol.identities import Role
+from islands.protocol.tape import learner_entries as learners
+from islands.protocol.tape import member_entries as members
+from islands.protocol.tape import process_entries as processes
 from islands.protocol.tape.kinds import NOTABLE, kinds_of
-from islands.protocol.tape.learner_entries import (
-    MomentsFresh,
-    MomentsKept,
-    MomentsReset,
-    MomentsTaken,
-)
-from islands.protocol.tape.member_entries import (
-    Admitted,
-    Commanded,
-    Evicted,
-    GaveUp,
-    Killed,
-    Left,
-    ProcessEnded,
-    ProcessStarted,
-    Recognised,
-    StoodStill,
-)
-from islands.protocol.tape.process_entries import (
-    Evaluation,
-    EvaluationFailed,
-    Failed,
-    Unsendable,
-)
 
 BURST = 64
 PER_S = 1.0
@@ -45,17 +24,23 @@ CHARACTERS_MAX = 16_384
 NAMES_MAX = 4096
 """Beyond this many, the buckets of names that were quiet for a minute go first, then the oldest."""
 
+EVALUATIONS = (processes.Evaluation, processes.EvaluationFailed)
+FAULTS = (processes.Failed, processes.Unsendable)
+
 SUPERVISORS_OWN = kinds_of(
-    *(Admitted, Recognised, Evicted, Left, Commanded, GaveUp, Killed, StoodStill),
-    *(ProcessStarted, ProcessEnded, Evaluation, EvaluationFailed),
+    *(members.Admitted, members.Recognised, members.Evicted, members.Left, members.Commanded),
+    *(members.GaveUp, members.Killed, members.StoodStill),
+    *(members.ProcessStarted, members.ProcessEnded),
+    *EVALUATIONS,
 )
 """Kinds that only the process with the run's folder, or an observer, may decide."""
 
 NOTED: Mapping[Role, frozenset[str]] = {
     Role.LEARNER: kinds_of(
-        *(MomentsKept, MomentsReset, MomentsTaken, MomentsFresh, Failed, Unsendable)
+        *(learners.MomentsKept, learners.MomentsReset),
+        *(learners.MomentsTaken, learners.MomentsFresh, *FAULTS),
     ),
-    Role.OBSERVER: kinds_of(Evaluation, EvaluationFailed, Failed, Unsendable),
+    Role.OBSERVER: kinds_of(*EVALUATIONS, *FAULTS),
     Role.SYNCER: NOTABLE - SUPERVISORS_OWN,
     Role.SUPERVISOR: frozenset(),
 }

@@ -106,6 +106,7 @@ class RunFolder:
         self._fragments = fragments
         self._wall = WallClock()
         self.earlier_s, self.figures, lost = restored(path)
+        self.figures.settled_yield = None  # a run that goes on has more to merge
         kept_s, now_s = self.figures.kept_s, self._wall.now_s()
         self._outage_s = max(0.0, now_s - kept_s) if kept_s else 0.0
         self._warnings: dict[str, str] = {}
