@@ -36,7 +36,7 @@ WORDS = 400
 
 _RUN, _ISLAND = "islands_run", "islands_island"
 _REGION, _MARKET = "ray.io/region", "ray.io/market-type"
-BAD_REQUEST, NOT_FOUND, BROKEN = 400, 404, 500
+BAD_REQUEST, NOT_FOUND, BROKEN, BUSY = 400, 404, 500, (408, 429)
 _FAILED, _NEVER_BEGAN = "JOB_ENTRYPOINT_COMMAND_ERROR", "JOB_SUPERVISOR_ACTOR_START_TIMEOUT"
 _RAYS_OWN = ("Running entrypoint for job ", "Runtime env is setting up.")
 """Words of the lines that Ray itself writes to a job's log."""
@@ -154,7 +154,7 @@ def _is_done(status: int, answer: bytes) -> bool:
 def refusal(where: str, status: int, said: str) -> EngineAway | Unplaceable:
     """Return the error that an answer stands for: the head passes a node's 400 on as its 500."""
     words = next((line for line in reversed(said.splitlines()) if line.strip()), f"status {status}")
-    if status < BROKEN or f"status code {BAD_REQUEST}" in said:
+    if (status < BROKEN and status not in BUSY) or f"status code {BAD_REQUEST}" in said:
         return Unplaceable(f"{where} refuses: {words[:WORDS]}")
     return EngineAway(f"{where} does not answer: {words[:WORDS]}")
 

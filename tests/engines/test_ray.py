@@ -180,6 +180,7 @@ def test_what_a_job_of_ray_cannot_have_is_refused(needs: dict[str, object], told
             *(Unplaceable, f"{HEAD} refuses: RuntimeError: Request failed with status code 400"),
         ),
         (500, "No available agent", EngineAway, f"{HEAD} does not answer: No available agent"),
+        (429, "busy", EngineAway, f"{HEAD} does not answer: busy"),
         (502, "", EngineAway, f"{HEAD} does not answer: status 502"),
     ],
 )
