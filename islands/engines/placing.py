@@ -288,8 +288,8 @@ class Placements:
             case Place(name), EngineAway() | Unplaceable():
                 self.listed[entry].placing = ""
                 self._on_not_placed(name, answer, now_s)
-            case EndJob(job), _:
-                self._on_end(entry, job, answer, now_s)
+            case EndJob(), _:
+                self._on_end(entry, call, answer, now_s)
 
     def on_placed(self, name: str, job: str, now_s: float) -> None:
         """Remember an island's job."""
@@ -324,14 +324,14 @@ class Placements:
         placed.ended = f"cannot be placed: {sentence}"
         self.ends.append((name, ProcessEnd(OF_NO_USE, placed.ended, sentence)))
 
-    def _on_end(self, entry: str, job: str, answer: object, now_s: float) -> None:
+    def _on_end(self, entry: str, call: EndJob, answer: object, now_s: float) -> None:
         """Look soon for the end of a job, or end it again later if it is that of an island."""
         listed = self.listed[entry]
         listed.due_s = min(listed.due_s, now_s + HURRY_S)
-        found = [(n, each) for n, each in self._here(entry).items() if each.job == job]
+        found = [(n, each) for n, each in self._here(entry).items() if each.job == call.job]
         for name, placed in found:
-            placed.asked = answer is None
-            if placed.asked:
+            if answer is None:
+                placed.asked = call.at_once or not placed.killed
                 continue
             if placed.retry_s == RETRY_FIRST_S and not listed.away:
                 self.said.append(f"{name} cannot be ended now: {answer}; it is tried again")

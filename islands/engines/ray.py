@@ -13,7 +13,7 @@ import asyncio
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -36,7 +36,7 @@ WORDS = 400
 
 _RUN, _ISLAND = "islands_run", "islands_island"
 _REGION, _MARKET = "ray.io/region", "ray.io/market-type"
-BAD_REQUEST, NOT_FOUND, BROKEN = 400, 404, 500
+BAD_REQUEST, NOT_FOUND, BROKEN, BUSY = 400, 404, 500, (408, 429)
 _FAILED, _NEVER_BEGAN = "JOB_ENTRYPOINT_COMMAND_ERROR", "JOB_SUPERVISOR_ACTOR_START_TIMEOUT"
 _RAYS_OWN = ("Running entrypoint for job ", "Runtime env is setting up.")
 """Words of the lines that Ray itself writes to a job's log."""
@@ -87,7 +87,11 @@ class Ray:
         with atomic_write(script) as file:
             os.fchmod(file.fileno(), 0o600)
             file.write(script_of(island).encode())
-        self._ask("POST", "", request)
+        try:
+            self._ask("POST", "", request)
+        except Unplaceable:
+            script.unlink()
+            raise
         return job
 
     def end(self, job: str, *, at_once: bool) -> None:
@@ -97,7 +101,7 @@ class Ray:
 
     def list(self) -> Sequence[Job]:
         told = msgspec.json.decode(self._ask("GET", ""), type=list[Record])
-        here = (record for record in told if record.metadata.get(_RUN) == self._of.label)
+        here = (record for record in told if record.told(_RUN) == self._of.label)
         jobs = [job_of(each, asked=not self._script(each.job).exists()) for each in here]
         for job in jobs:
             if job.state is JobState.ENDED:
@@ -150,7 +154,7 @@ def _is_done(status: int, answer: bytes) -> bool:
 def refusal(where: str, status: int, said: str) -> EngineAway | Unplaceable:
     """Return the error that an answer stands for: the head passes a node's 400 on as its 500."""
     words = next((line for line in reversed(said.splitlines()) if line.strip()), f"status {status}")
-    if status < BROKEN or f"status code {BAD_REQUEST}" in said:
+    if (status < BROKEN and status not in BUSY) or f"status code {BAD_REQUEST}" in said:
         return Unplaceable(f"{where} refuses: {words[:WORDS]}")
     return EngineAway(f"{where} does not answer: {words[:WORDS]}")
 
@@ -249,7 +253,7 @@ class Record:
 
     status: str
     submission_id: str | None = None
-    metadata: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] | None = None
     message: str | None = None
     error_type: str | None = None
     driver_agent_http_address: str | None = None
@@ -259,6 +263,10 @@ class Record:
     @property
     def job(self) -> str:
         return self.submission_id or ""
+
+    def told(self, key: str) -> str:
+        """Return what its metadata, which jobs of others may lack, has under a key."""
+        return (self.metadata or {}).get(key, "")
 
 
 STATES: Mapping[str, JobState] = {
@@ -282,7 +290,7 @@ def job_of(record: Record, *, asked: bool) -> Job:
     elif asked and state is JobState.RUNNING:
         state = JobState.ENDING
     return Job(
-        record.metadata.get(_ISLAND, ""),
+        record.told(_ISLAND),
         record.job,
         state,
         where=_where(record) if state in (JobState.RUNNING, JobState.ENDING) else "",

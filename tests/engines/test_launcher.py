@@ -334,6 +334,19 @@ async def test_a_killed_island_may_be_placed_again() -> None:
 
 
 @virtual
+async def test_an_island_that_is_killed_while_it_is_asked_to_end_is_killed() -> None:
+    desk = Desk(MemoryEngine())
+    desk.launcher.start("site-0")
+    await asyncio.sleep(1.0)
+    desk.launcher.stop("site-0", 10.0)
+    await asyncio.sleep(CALL_S / 2)
+    desk.launcher.kill("site-0")
+    await desk.until(lambda: bool(desk.ends))
+    assert desk.engine.ended == [("job-1", False), ("job-1", True)]
+    desk.launcher.close()
+
+
+@virtual
 async def test_a_long_wait_in_a_queue_is_told_ever_more_rarely() -> None:
     desk = Desk(MemoryEngine())
     desk.launcher.start("site-0")

@@ -81,9 +81,8 @@ def test_the_end_of_a_job_is_told_in_its_own_words(
 
 
 def test_a_job_that_ray_lets_wait_no_longer_never_began() -> None:
-    job = job_of(
-        record("FAILED", LATE, error_type="JOB_SUPERVISOR_ACTOR_START_TIMEOUT"), asked=False
-    )
+    timeout = {"error_type": "JOB_SUPERVISOR_ACTOR_START_TIMEOUT"}
+    job = job_of(record("FAILED", LATE, **timeout), asked=False)
     assert (job.state, job.began, job.why) == (JobState.ENDED, False, LATE)
     assert job_of(record("PENDING", PENDING), asked=False).why == PENDING
 
@@ -181,6 +180,7 @@ def test_what_a_job_of_ray_cannot_have_is_refused(needs: dict[str, object], told
             *(Unplaceable, f"{HEAD} refuses: RuntimeError: Request failed with status code 400"),
         ),
         (500, "No available agent", EngineAway, f"{HEAD} does not answer: No available agent"),
+        (429, "busy", EngineAway, f"{HEAD} does not answer: busy"),
         (502, "", EngineAway, f"{HEAD} does not answer: status 502"),
     ],
 )

@@ -69,6 +69,9 @@ async def test_islands_are_jobs_that_another_hub_finds(cluster: RayCluster, tmp_
     folder = tmp_path / "shared"
     settings = {"address": cluster.address, "folder": str(folder)}
     first = Ray(OF, settings)
+    api = f"{cluster.address}/api/jobs/"
+    async with aiohttp.request("POST", api, json={"entrypoint": "true"}) as others:
+        assert others.ok
     await place(first, island("failed-0", "bash -c 'echo no disk; exit 3'"))
     await place(first, island("done-0", "true"))
     told = f'echo "$ISLANDS_TOKEN" > {tmp_path}/told'
@@ -86,12 +89,11 @@ async def test_islands_are_jobs_that_another_hub_finds(cluster: RayCluster, tmp_
     assert await begun("1001"), "an attempt that is made again is the same job"
     assert told_of(jobs["failed-0"]) == "exit code 3: no disk"
     assert told_of(jobs["done-0"]) == ""
-    assert jobs["wide-0"].state is JobState.WAITING
+    assert (len(jobs), jobs["wide-0"].state) == (6, JobState.WAITING)
     assert jobs["wide-0"].why.startswith("Job has not started yet. It may be waiting for resources")
-    assert cluster.node_of(jobs["kept-0"].where) in cluster.nodes
     assert (tmp_path / "told").read_text().split() == [SECRET]
     assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
-    async with aiohttp.request("GET", f"{cluster.address}/api/jobs/") as everything:
+    async with aiohttp.request("GET", api) as everything:
         assert SECRET not in await everything.text()
 
     await end(second, asked)
