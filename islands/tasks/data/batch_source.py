@@ -57,15 +57,14 @@ class _Shard:
 
     def read_on(self, batches: Batches) -> Taken | BaseException | None:
         """Read a batch, the end, or the error that ends it; None if there is none at the moment."""
-        position = self.position
         try:
             if self.reader is None:
-                self.reader = iter(batches(self.key, position))
+                self.reader = iter(batches(self.key, self.position))
             found = next(self.reader, None)
         except BaseException as error:  # noqa: BLE001  whoever takes it raises it
             return error
         if found is None:
-            return Taken(self.key, None, position)
+            return Taken(self.key, None, self.position)
         return None if found[0] is None else Taken(self.key, *found)
 
     def keep(self, found: Taken | BaseException) -> None:
@@ -127,7 +126,7 @@ class BatchSource:
             raise found
         if found.batch is None:
             del self._shards[0]
-            return Taken(shard.key, None, shard.position)
+            return found._replace(position=shard.position)
         shard.position = found.position
         return found
 
