@@ -80,6 +80,26 @@ def _mean(value: Loss) -> float | None:
     return float(np.mean(np.asarray(value, np.float64)))
 
 
+def checked(value: object, name: str = "loss") -> Loss:
+    """Return a loss, or a metric of this name, as it is, if it is one.
+
+    Raises:
+        TaskError: it is no number, and no array of numbers, or this process cannot read it.
+    """
+    if isinstance(value, jax.Array) and not (
+        value.is_fully_addressable or value.is_fully_replicated
+    ):
+        raise TaskError(
+            f"the {name} lies in parts on devices of several processes, of which each can read "
+            "only its own: hand in its mean, computed by the step"
+        )
+    if isinstance(value, jax.Array | np.ndarray | np.generic | float | int) and np.size(value):
+        return value
+    raise TaskError(
+        f"the {name} is a {type(value).__name__}; hand in a number or an array of them, or nothing"
+    )
+
+
 class JoinedModel(OwnMoments, JaxModel):
     """The trained leaves of a user's tree; the optimizer that steps them is the user's own."""
 
@@ -178,13 +198,7 @@ class JaxParameters:
         """The optimizer's state to go on with; None where none was told."""
         return None if self._moments is None else self._moments.give()
 
-    def checked(self, value: object, name: str) -> Loss:
-        """Return a number of a step, or an array of one, as it is.
-
-        Raises:
-            TaskError: it is neither.
-        """
-        return checked(value, name)
+    checked = staticmethod(checked)
 
     def dispatched(self, loss: object, metrics: Mapping[str, object] = NO_METRICS) -> Dispatched:
         """Return what tells that the last step has finished.
@@ -214,24 +228,6 @@ def check_leaves(params: PyTree, trainable: Callable[[str], bool]) -> None:
         path = path_of(keys)
         if trainable(path):
             check_array(path, leaf)
-
-
-def checked(loss: object, name: str = "loss") -> Loss:
-    """Return a loss, or a metric of this name, as it is, if it is one.
-
-    Raises:
-        TaskError: it is no number, and no array of numbers, or this process cannot read it.
-    """
-    if isinstance(loss, jax.Array) and not (loss.is_fully_addressable or loss.is_fully_replicated):
-        raise TaskError(
-            f"the {name} lies in parts on devices of several processes, of which each can read "
-            "only its own: hand in its mean, computed by the step"
-        )
-    if isinstance(loss, jax.Array | np.ndarray | np.generic | float | int) and np.size(loss):
-        return loss
-    raise TaskError(
-        f"the {name} is a {type(loss).__name__}; hand in a number or an array of them, or nothing"
-    )
 
 
 # --- the optimizer's state --------------------------------------------------------------------

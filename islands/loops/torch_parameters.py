@@ -52,6 +52,21 @@ class TorchStep:
         return {name: float(value) for name, value in self.told.items()}
 
 
+def checked(value: object, name: str = "loss") -> torch.Tensor | float:
+    """Return a loss, or a metric of this name, without its gradients, if it is one number.
+
+    Raises:
+        TaskError: it is no number, and no tensor of one.
+    """
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        return value.detach()
+    if isinstance(value, float | int):
+        return value
+    raise TaskError(
+        f"the {name} is a {type(value).__name__}; hand in a number or a tensor of one, or nothing"
+    )
+
+
 class TorchModel(OwnMoments):
     """The trained tensors of a module, and the base of each fragment.
 
@@ -299,13 +314,7 @@ class TorchParameters:
     def optimizer(self) -> None:
         """Nothing: the optimizer keeps its state, and changes it in place."""
 
-    def checked(self, value: object, name: str) -> torch.Tensor | float:
-        """Return a number of a step, or a tensor of one, as it is.
-
-        Raises:
-            TaskError: it is neither.
-        """
-        return checked(value, name)
+    checked = staticmethod(checked)
 
     def dispatched(self, loss: object, metrics: Mapping[str, object] = NO_METRICS) -> Dispatched:
         """Return what tells that the last step has finished.
@@ -335,21 +344,6 @@ def trained_of(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     for path, tensor in named.items():
         check_tensor(path, tensor)
     return named
-
-
-def checked(loss: object, name: str = "loss") -> torch.Tensor | float:
-    """Return a loss, or a metric of this name, without its gradients, if it is one number.
-
-    Raises:
-        TaskError: it is no number, and no tensor of one.
-    """
-    if isinstance(loss, torch.Tensor) and loss.numel() == 1:
-        return loss.detach()
-    if isinstance(loss, float | int):
-        return loss
-    raise TaskError(
-        f"the {name} is a {type(loss).__name__}; hand in a number or a tensor of one, or nothing"
-    )
 
 
 # --- what cannot take part ----------------------------------------------------------------------
