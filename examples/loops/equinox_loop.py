@@ -60,13 +60,13 @@ def main(address: str, name: str | None = None) -> None:
     params, rest = eqx.partition(model, eqx.is_inexact_array)
     moments = OPTIMIZER.init(params)
     with islands.join(  # ★
-        address, params, opt_state=moments, tokens_per_step=ROWS, name=name
+        address, params, optimizer=moments, tokens_per_step=ROWS, name=name
     ) as run:
-        model, moments = eqx.combine(run.params, rest), run.opt_state  # ★
+        model, moments = eqx.combine(run.params, rest), run.optimizer  # ★
         loss, step, random = None, 0, np.random.default_rng()
         while not run.over:  # ★
-            params = run.boundary(arrays_of(model), loss, opt_state=moments)  # ★
-            model, moments = eqx.combine(params, rest), run.opt_state  # ★
+            params = run.boundary(arrays_of(model), loss, optimizer=moments)  # ★
+            model, moments = eqx.combine(params, rest), run.optimizer  # ★
             x = random.standard_normal((ROWS, WIDTH), np.float32)
             y = np.sin(x.sum(1, keepdims=True) / 4)
             model, moments, loss = train_step(model, moments, jnp.asarray(x), jnp.asarray(y))

@@ -68,21 +68,21 @@ def main(address: str, name: str | None = None) -> None:
         jax.set_mesh(mesh),
         islands.join(  # ★
             *(address, params),
-            opt_state=moments,
+            optimizer=moments,
             tokens_per_step=ROWS,
             stacked=lambda path: path.startswith("layers"),
             records=RECORDS,
             name=name,
         ) as run,
     ):
-        state = {"params": run.params, "moments": run.opt_state}  # ★
+        state = {"params": run.params, "moments": run.optimizer}  # ★
         loss, step = None, 0
         batches = run.batches(batch_of, ROWS)  # ★
         while not run.over:  # ★
             state["params"] = run.boundary(  # ★
-                state["params"], loss, opt_state=state["moments"]
+                state["params"], loss, optimizer=state["moments"]
             )
-            state["moments"] = run.opt_state  # ★
+            state["moments"] = run.optimizer  # ★
             if run.over:  # ★
                 break  # ★
             batch = jax.device_put(next(batches), NamedSharding(mesh, PartitionSpec("data")))

@@ -31,7 +31,7 @@ def main(address: str, name: str | None = None, island_address: str | None = Non
         jax.set_mesh(mesh),
         islands.join(  # ★
             *(address, params),
-            opt_state=moments,
+            optimizer=moments,
             tokens_per_step=ROWS,
             stacked=lambda path: path.startswith("layers"),
             records=RECORDS,
@@ -40,15 +40,15 @@ def main(address: str, name: str | None = None, island_address: str | None = Non
         ) as run,
     ):
         signal.signal(signal.SIGTERM, lambda *_: run.leave("SIGTERM"))  # ★
-        state = {"params": run.params, "moments": run.opt_state}  # ★
+        state = {"params": run.params, "moments": run.optimizer}  # ★
         loss, step = None, 0
         first, count = jax.process_index() * ROWS // processes, ROWS // processes
         batches = run.batches(lambda all_: batch_of(all_[first : first + count]), ROWS)  # ★
         while not run.over:  # ★
             state["params"] = run.boundary(  # ★
-                state["params"], loss, opt_state=state["moments"]
+                state["params"], loss, optimizer=state["moments"]
             )
-            state["moments"] = run.opt_state  # ★
+            state["moments"] = run.optimizer  # ★
             if run.over:  # ★
                 break  # ★
             batch = [jax.make_array_from_process_local_data(rows, x) for x in next(batches)]

@@ -45,7 +45,6 @@ def main(address: str, name: str | None = None, *, beside_jax: bool = False) -> 
     with islands.torch.join(  # ★
         *(address, model, optimizer),
         tokens_per_step=ROWS,
-        moments=True,
         name=name,
         rename=BESIDE_JAX if beside_jax else {},
         transposed=("first/weight", "second/weight") if beside_jax else (),

@@ -26,24 +26,24 @@ from numpy.typing import NDArray
 
 from islands.layout.leaves import Layout
 from islands.learner.boundary import Dispatched
-from islands.loops.own_model import NO_METRICS, OwnMoments, check_finite, places_of
+from islands.loops.own_model import NO_METRICS, NamedArrays, OwnMoments, check_finite, places_of
 from islands.model.compiled_functions import CompiledFunctions
 from islands.model.device_transfer import PieceShape, cut_of, read_rows
-from islands.model.interfaces import MOMENT_PIECE_BYTES, MomentsCopy
+from islands.model.interfaces import MomentsCopy
 from islands.model.jax_model import JaxModel
 from islands.model.leaf_checks import check_alive, check_array, check_stored, place_of
 from islands.model.moment_pieces import MomentSnapshot, is_key, words_of
-from islands.model.moment_plan import MomentLeaf, MomentPlan, Part, joined, plan_leaves
-from islands.protocol.errors import InvariantError, TaskError
+from islands.model.moment_plan import MomentLeaf, Part
+from islands.protocol.errors import TaskError
 from islands.protocol.settings.run import RunSettings
 from islands.tasks.task import path_of
 
 NOT_TOLD = (
-    "the run was joined with opt_state: hand in the state after the last step at each boundary and "
-    "in done, and go on with run.opt_state"
+    "the run was joined with an optimizer: hand in its state after the last step at each boundary "
+    "and in done, and go on with run.optimizer"
 )
 NOT_JOINED = (
-    "an opt_state was handed in, but the run was joined without one: islands.join takes it, too"
+    "an optimizer was handed in, but the run was joined without one: islands.join takes it, too"
 )
 
 Loss = Array | NDArray[np.generic] | np.generic | float
@@ -80,6 +80,26 @@ def _mean(value: Loss) -> float | None:
     return float(np.mean(np.asarray(value, np.float64)))
 
 
+def checked(value: object, name: str = "loss") -> Loss:
+    """Return a loss, or a metric of this name, as it is, if it is one.
+
+    Raises:
+        TaskError: it is no number, and no array of numbers, or this process cannot read it.
+    """
+    if isinstance(value, jax.Array) and not (
+        value.is_fully_addressable or value.is_fully_replicated
+    ):
+        raise TaskError(
+            f"the {name} lies in parts on devices of several processes, of which each can read "
+            "only its own: hand in its mean, computed by the step"
+        )
+    if isinstance(value, jax.Array | np.ndarray | np.generic | float | int) and np.size(value):
+        return value
+    raise TaskError(
+        f"the {name} is a {type(value).__name__}; hand in a number or an array of them, or nothing"
+    )
+
+
 class JoinedModel(OwnMoments, JaxModel):
     """The trained leaves of a user's tree; the optimizer that steps them is the user's own."""
 
@@ -92,7 +112,7 @@ class JaxParameters:
             a loop that keeps another reference to them.
         rename: path in the layout by path in the tree, where both differ.
         trainable: whether the leaf at a path is trained; by default all are.
-        opt_state: state of the optimizer, of which peers may be given; None: it is not told.
+        optimizer: state of the loop's optimizer, of which peers may be given; None: it is not told.
 
     Raises:
         TaskError: the trained leaves are not those of the layout, or an array cannot be handled;
@@ -108,7 +128,7 @@ class JaxParameters:
         donate: bool = True,
         rename: Mapping[str, str] | None = None,
         trainable: Callable[[str], bool] = lambda _: True,
-        opt_state: PyTree = None,
+        optimizer: PyTree = None,
     ) -> None:
         flat, tree = jax.tree_util.tree_flatten_with_path(params)
         self._tree: Any = tree
@@ -121,13 +141,13 @@ class JaxParameters:
         self.model = JoinedModel.of(layout, self._chosen(), donate=donate, functions=functions)
         self._given: list[ref[Array]] = []  # the trained leaves of the last boundary
         self._moments: JaxMoments | None = None
-        if opt_state is not None:
+        if optimizer is not None:
             to_run = rename or {}
             known = {
                 path: (to_run.get(path, path), shape)
                 for path, shape in zip(paths, shapes, strict=True)
             }
-            self._moments = self.model.moments = JaxMoments(opt_state, known, functions)
+            self._moments = self.model.moments = JaxMoments(optimizer, known, functions)
         self.model.prepare(settings.precision.of_snapshots, settings.adoption)
         self.model.prepare_giving()
         check_finite(self.model)
@@ -137,7 +157,7 @@ class JaxParameters:
         """Whether a loss was not finite since this was asked last."""
         return self.model.take_divergence()
 
-    def take(self, params: PyTree, opt_state: PyTree = None) -> bool:
+    def take(self, params: PyTree, optimizer: PyTree = None) -> bool:
         """Hold the tree after a step, and the optimizer's state.
 
         Returns:
@@ -148,8 +168,8 @@ class JaxParameters:
             TaskError: one has another structure than the one that joined, or a leaf was deleted, or
                 an array of the optimizer's state has another dtype or shape.
         """
-        if (opt_state is None) != (self._moments is None):
-            raise TaskError(NOT_TOLD if opt_state is None else NOT_JOINED)
+        if (optimizer is None) != (self._moments is None):
+            raise TaskError(NOT_TOLD if optimizer is None else NOT_JOINED)
         leaves, tree = jax.tree.flatten(params)
         if self._tree != tree:
             raise TaskError(
@@ -157,7 +177,7 @@ class JaxParameters:
                 f"{tree} in place of {self._tree}"
             )
         if self._moments is not None:
-            self._moments.take(opt_state)
+            self._moments.take(optimizer)
         self._leaves = leaves
         held, chosen = self.model.local, self._chosen()
         self.model.local = chosen
@@ -174,17 +194,11 @@ class JaxParameters:
         return jax.tree.unflatten(self._tree, self._leaves)
 
     @property
-    def opt_state(self) -> PyTree:
+    def optimizer(self) -> PyTree:
         """The optimizer's state to go on with; None where none was told."""
         return None if self._moments is None else self._moments.give()
 
-    def checked(self, value: object, name: str) -> Loss:
-        """Return a number of a step, or an array of one, as it is.
-
-        Raises:
-            TaskError: it is neither.
-        """
-        return checked(value, name)
+    checked = staticmethod(checked)
 
     def dispatched(self, loss: object, metrics: Mapping[str, object] = NO_METRICS) -> Dispatched:
         """Return what tells that the last step has finished.
@@ -216,28 +230,10 @@ def check_leaves(params: PyTree, trainable: Callable[[str], bool]) -> None:
             check_array(path, leaf)
 
 
-def checked(loss: object, name: str = "loss") -> Loss:
-    """Return a loss, or a metric of this name, as it is, if it is one.
-
-    Raises:
-        TaskError: it is no number, and no array of numbers, or this process cannot read it.
-    """
-    if isinstance(loss, jax.Array) and not (loss.is_fully_addressable or loss.is_fully_replicated):
-        raise TaskError(
-            f"the {name} lies in parts on devices of several processes, of which each can read "
-            "only its own: hand in its mean, computed by the step"
-        )
-    if isinstance(loss, jax.Array | np.ndarray | np.generic | float | int) and np.size(loss):
-        return loss
-    raise TaskError(
-        f"the {name} is a {type(loss).__name__}; hand in a number or an array of them, or nothing"
-    )
-
-
 # --- the optimizer's state --------------------------------------------------------------------
 
 
-class JaxMoments:
+class JaxMoments(NamedArrays):
     """The state of a user's optimizer.
 
     Raises:
@@ -250,7 +246,7 @@ class JaxMoments:
         self._leaves: list[Any] = [leaf for _, leaf in flat]
         self._functions = functions
         self._told = {
-            place: f"{path_of(keys)} of opt_state"
+            place: f"{path_of(keys)} of the optimizer's state"
             for place, (keys, leaf) in enumerate(flat)
             if isinstance(leaf, jax.Array)
         }
@@ -266,7 +262,7 @@ class JaxMoments:
         for place in self._places:
             words = jax.eval_shape(words_of, self._leaves[place])
             leaves.append(MomentLeaf(paths[place], np.dtype(words.dtype), words.shape))
-        self.plan: MomentPlan = plan_leaves(leaves, MOMENT_PIECE_BYTES)
+        super().__init__(leaves)
 
     def take(self, state: PyTree) -> None:
         """Hold the state after a step.
@@ -278,8 +274,8 @@ class JaxMoments:
         leaves, tree = jax.tree.flatten(state)
         if tree != self._tree:
             raise TaskError(
-                "boundary was given an opt_state of another structure than the run was joined "
-                f"with: {tree} in place of {self._tree}"
+                "boundary was given an optimizer's state of another structure than the run was "
+                f"joined with: {tree} in place of {self._tree}"
             )
         for place, told in self._told.items():
             _check_like(told, leaves[place], self._leaves[place])
@@ -295,31 +291,16 @@ class JaxMoments:
                 self._reading(part)
 
     def read(self, piece: int) -> MomentsCopy:
-        """Dispatch a copy of a piece into new buffers, and start their copy to the host.
-
-        Raises:
-            TaskError: an array was deleted, or cannot be read where a step has put it.
-        """
-        arrays = []
-        for part in self.plan.pieces[piece]:
-            compiled, arguments = self._reading(part)
-            arrays.append(compiled(*arguments))
+        """Start to copy a piece, of which no array may have been deleted or put elsewhere."""
+        calls = [self._reading(part) for part in self.plan.pieces[piece]]
+        arrays = tuple(compiled(*arguments) for compiled, arguments in calls)
         for array in arrays:
             array.copy_to_host_async()
-        return MomentSnapshot(tuple(arrays))
+        return MomentSnapshot(arrays)
 
-    def load(self, pieces: Sequence[memoryview]) -> None:
-        """Replace all arrays, each where it is.
-
-        Raises:
-            InvariantError: the pieces are of other sizes, or not finite; nothing was changed.
-        """
-        arrays = joined(self.plan, pieces)
-        for values in arrays:
-            if jnp.issubdtype(values.dtype, jnp.inexact) and not np.isfinite(values).all():
-                raise InvariantError("moments that are not all finite numbers were given")
-        for place, values in zip(self._places, arrays, strict=True):
-            self._leaves[place] = put_like(self._leaves[place], values)
+    def _put(self, leaf: int, values: NDArray[np.generic]) -> None:
+        place = self._places[leaf]
+        self._leaves[place] = put_like(self._leaves[place], values)
 
     def _reading(self, part: Part) -> tuple[Any, tuple[Array, np.int32]]:
         """Return the call that copies a part of an array into a new buffer."""
@@ -358,7 +339,7 @@ def _check_like(told: str, leaf: Any, joined_with: Array) -> None:  # noqa: ANN4
     raise TaskError(
         f"{told} is {found}, and was {joined_with.dtype}{list(joined_with.shape)} when the run was "
         "joined: a step has to keep dtypes and shapes, as peers are told them; join with a state "
-        "like those that the step returns, or without opt_state"
+        "like those that the step returns, or without an optimizer"
     )
 
 

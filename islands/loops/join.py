@@ -38,7 +38,7 @@ def join(  # noqa: PLR0913  each is a choice of its own
     name: str | None = None,
     token_file: Path | str | None = None,
     connecting: ConnectOptions | None = None,
-    opt_state: "PyTree" = None,
+    optimizer: "PyTree" = None,
     donate: bool = True,
     rename: Mapping[str, str] | None = None,
     trainable: PathTest = lambda _: True,
@@ -63,8 +63,8 @@ def join(  # noqa: PLR0913  each is a choice of its own
             default one of host and chance. Several processes must be told one name.
         token_file: file with the run's token, as `connecting` has it.
         connecting: how the hub is reached: token, certificates, patience.
-        opt_state: state of the loop's optimizer, for which a peer's is taken over where it has one.
-            Hand it in at each boundary, and go on with `JoinedRun.opt_state`.
+        optimizer: state of the loop's optimizer, for which a peer's is taken over where it has one.
+            Hand it in at each boundary, and go on with `JoinedRun.optimizer`.
         donate: whether an adoption may reuse buffers of the parameters; False if they are kept.
         rename: path in the run by path in `params`, where both differ.
         trainable: whether the leaf at a path is trained and exchanged; by default all are.
@@ -88,11 +88,11 @@ def join(  # noqa: PLR0913  each is a choice of its own
     from islands.loops.jax_parameters import JaxParameters, check_leaves
 
     def made(layout: Layout, settings: RunSettings) -> JaxParameters:
-        like = {"donate": donate, "rename": rename, "trainable": trainable, "opt_state": opt_state}
+        like = {"donate": donate, "rename": rename, "trainable": trainable, "optimizer": optimizer}
         return JaxParameters(params, layout, settings, **like)
 
     who = membership(address, name, token_file, connecting, folder, say)
-    equal = {"donate": donate, "rename": rename, "opt_state": opt_state}
+    equal = {"donate": donate, "rename": rename, "optimizer": optimizer}
     background = background_of(who, name, island_address, tokens_per_step, **equal)
     check_leaves(params, trainable)
     told: dict[str, Any] = {"trainable": trainable, "stacked": stacked, "rename": rename}
@@ -108,7 +108,7 @@ def background_of(
     *,
     donate: bool,
     rename: Mapping[str, str] | None,
-    opt_state: object,
+    optimizer: object,
 ) -> Background | None:
     """Return where the learner's actor lives; None if this loop is one process.
 
@@ -126,7 +126,7 @@ def background_of(
         "tokens_per_step": str(tokens_per_step),
         "donate": str(donate),
         "rename": str(sorted((rename or {}).items())),
-        "whether opt_state is given": str(opt_state is not None),
+        "whether an optimizer is given": str(optimizer is not None),
     }
     return None if place is None else HostBackground(who, place, equal)
 

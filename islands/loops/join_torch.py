@@ -13,7 +13,7 @@ from islands.loops.join import enter, membership
 from islands.loops.joined_run import JoinedRun
 from islands.loops.layouts import layout_of
 from islands.loops.torch_parameters import TorchParameters, check_alone, holds, trained_of
-from islands.protocol.errors import SettingsError, TaskError
+from islands.protocol.errors import TaskError
 from islands.protocol.settings.run import RunSettings
 from islands.run.hosting.process_runtime import say as say_on_terminal
 from islands.settings.groups import ConnectOptions
@@ -25,7 +25,6 @@ def join(  # noqa: PLR0913  each is a choice of its own
     optimizer: torch.optim.Optimizer | None = None,
     *,
     tokens_per_step: int,
-    moments: bool = False,
     name: str | None = None,
     token_file: Path | str | None = None,
     connecting: ConnectOptions | None = None,
@@ -46,9 +45,8 @@ def join(  # noqa: PLR0913  each is a choice of its own
         module: the module; its parameters that require a gradient are trained and exchanged.
         optimizer: the optimizer that steps them, or Accelerate's wrapper of it. A boundary then
             follows each `step()` by itself, and the loop has nothing to do but to end when the run
-            is over. None: the loop calls `JoinedRun.boundary` before each step.
-        moments: whether the optimizer's state is given to peers, and taken from one where this
-            learner is started again or joins late.
+            is over. Its state is given to peers, and taken from one where this learner is started
+            again or joins late. None: the loop calls `JoinedRun.boundary` before each step.
         tokens_per_step: see `islands.join`, as are the arguments that follow.
         rename: path in the run by name in the module (joined by `/`), where both differ.
         transposed: names of the matrices that the run holds transposed: a `Linear` of PyTorch holds
@@ -60,14 +58,13 @@ def join(  # noqa: PLR0913  each is a choice of its own
     Raises:
         IslandsError: see `islands.join`.
     """
-    stepping = stepping_of(module, optimizer, moments=moments)
+    stepping = stepping_of(module, optimizer)
     joined: list[TorchParameters] = []
 
     def made(layout: Layout, settings: RunSettings) -> TorchParameters:
         del settings
-        told = stepping if moments else None
         parameters = TorchParameters(
-            module, layout, rename=rename, transposed=transposed, optimizer=told
+            module, layout, rename=rename, transposed=transposed, optimizer=stepping
         )
         joined.append(parameters)
         return parameters
@@ -76,9 +73,8 @@ def join(  # noqa: PLR0913  each is a choice of its own
     told: dict[str, Any] = {"records": records, "shards": shards}
     layout = partial(layout_of, module, rename=rename, transposed=transposed, **told)
     run = enter(who, tokens_per_step, made, layout=layout)
-    buffers = local_buffers(module)
-    if buffers:
-        say(f"{run.name}: {buffers}")
+    for sentence in filter(None, (joined[0].untold, local_buffers(module))):
+        say(f"{run.name}: {sentence}")
     try:
         follow(run, joined[0], stepping)
     except BaseException:  # such as a key that interrupts it
@@ -88,16 +84,14 @@ def join(  # noqa: PLR0913  each is a choice of its own
 
 
 def stepping_of(
-    module: torch.nn.Module, optimizer: torch.optim.Optimizer | None, *, moments: bool
+    module: torch.nn.Module, optimizer: torch.optim.Optimizer | None
 ) -> torch.optim.Optimizer | None:
     """Check what is to join; return the optimizer itself, if there is one.
 
     Raises:
-        SettingsError: this process is one of several, or an argument is missing.
+        SettingsError: this process is one of several.
         TaskError: a parameter cannot be exchanged, or the optimizer steps others.
     """
-    if moments and optimizer is None:
-        raise SettingsError("moments is set, but no optimizer was handed in; islands.join takes it")
     check_alone()
     trained = trained_of(module)
     if optimizer is None:

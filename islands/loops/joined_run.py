@@ -84,13 +84,13 @@ class JoinedRun(Generic[Tree]):
         return self._params
 
     @property
-    def opt_state(self) -> Any:  # noqa: ANN401  a tree of the user's
+    def optimizer(self) -> Any:  # noqa: ANN401  a tree of the user's
         """The optimizer's state to go on with, where the run was joined with it; None elsewhere.
 
         It is what the last boundary was given, or a peer's: a learner that joins a run that goes on
         is given one when it first joins, or at its first boundary.
         """
-        return self._opt_state
+        return self._optimizer
 
     @property
     def over(self) -> bool:
@@ -116,7 +116,7 @@ class JoinedRun(Generic[Tree]):
         """
         return self._compute.boundary.clock
 
-    def boundary(self, params: Tree, loss: object = None, *, opt_state: object = None) -> Tree:
+    def boundary(self, params: Tree, loss: object = None, *, optimizer: object = None) -> Tree:
         """Exchange what is due between two steps, and wait until the next step may be taken.
 
         Args:
@@ -124,8 +124,8 @@ class JoinedRun(Generic[Tree]):
             loss: the last step's loss, as an array that may not be computed yet, or a number. It is
                 shown in the run's status, and one that is not finite has this learner start over;
                 None if it is not told.
-            opt_state: the optimizer's state after the last step, where the run was joined with
-                one; go on with the property `opt_state`.
+            optimizer: the optimizer's state after the last step, where the run was joined with
+                one; go on with the property `optimizer`.
 
         Returns:
             The parameters to take the next step with.
@@ -138,11 +138,11 @@ class JoinedRun(Generic[Tree]):
             IslandsError: the run refused this learner.
         """
         if self.over or self._background.failed:
-            self._params, self._opt_state = params, opt_state
+            self._params, self._optimizer = params, optimizer
             self._raise_failure()
             return params
         self._inside = True
-        self._book(params, loss, opt_state)
+        self._book(params, loss, optimizer)
         self._announce()
         if self._parameters.diverged and not self.over:
             self._announced = False
@@ -224,13 +224,13 @@ class JoinedRun(Generic[Tree]):
                 raise TaskError("a batch was taken before a boundary; come to boundary first")
             yield leased.take()
 
-    def done(self, params: Tree, loss: object = None, *, opt_state: object = None) -> Tree:
+    def done(self, params: Tree, loss: object = None, *, optimizer: object = None) -> Tree:
         """Book the last step, and leave the run in order.
 
         Args:
             params: the parameters after the last step; they are consumed.
             loss: see `boundary`.
-            opt_state: see `boundary`.
+            optimizer: see `boundary`.
 
         Returns:
             The parameters that the learner ended with.
@@ -240,10 +240,10 @@ class JoinedRun(Generic[Tree]):
         """
         over = self.over
         if not over:
-            self._book(params, loss, opt_state)
+            self._book(params, loss, optimizer)
         self._go("its loop is done")
         if over:  # what is held was given to a further step
-            self._params, self._opt_state = params, opt_state
+            self._params, self._optimizer = params, optimizer
         return self._params
 
     def leave(self, reason: str = "it is asked to leave") -> None:
@@ -306,8 +306,8 @@ class JoinedRun(Generic[Tree]):
         get: Callable[[State], Tree],
         put: Callable[[State, Tree], State],
         loss: Callable[[Result], object] = lambda _: None,
-        get_opt_state: Callable[[State], object] = lambda _: None,
-        put_opt_state: Callable[[State, Any], State] = lambda state, _: state,
+        get_optimizer: Callable[[State], object] = lambda _: None,
+        put_optimizer: Callable[[State, Any], State] = lambda state, _: state,
     ) -> Callable[..., Result]:
         """Wrap a step, so that a loop that stays as it is takes part in the run.
 
@@ -316,9 +316,8 @@ class JoinedRun(Generic[Tree]):
             get: returns the parameters of a state.
             put: returns the state with other parameters.
             loss: returns the loss from what the step returned; None where it is not told.
-            get_opt_state: returns the optimizer's state of a state, where the run was joined with
-                one.
-            put_opt_state: returns the state with another optimizer's state.
+            get_optimizer: returns the optimizer's state, where the run was joined with one.
+            put_optimizer: returns the state with another optimizer's state.
 
         Returns:
             The step with a boundary before it.
@@ -326,8 +325,8 @@ class JoinedRun(Generic[Tree]):
         last: list[object] = [None]
 
         def wrapped(state: State, *rest: object, **named: object) -> Result:
-            params = self.boundary(get(state), last[0], opt_state=get_opt_state(state))
-            state = put_opt_state(put(state, params), self.opt_state)
+            params = self.boundary(get(state), last[0], optimizer=get_optimizer(state))
+            state = put_optimizer(put(state, params), self.optimizer)
             result = step(state, *rest, **named)
             last[0] = loss(result)
             return result
@@ -380,11 +379,11 @@ class JoinedRun(Generic[Tree]):
 
     def _give(self) -> None:
         """Take over what the model holds for the user to go on with."""
-        self._params, self._opt_state = self._parameters.give(), self._parameters.opt_state
+        self._params, self._optimizer = self._parameters.give(), self._parameters.optimizer
 
-    def _book(self, params: Tree, loss: object, opt_state: object) -> None:
+    def _book(self, params: Tree, loss: object, optimizer: object) -> None:
         """Take what the user's step made, and count it if there was one."""
-        stepped = self._parameters.take(params, opt_state)
+        stepped = self._parameters.take(params, optimizer)
         announced, self._announced = self._announced, False
         if not announced:
             return

@@ -7,7 +7,7 @@ are all that loops of different frameworks need in common.
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from islands.layout.leaves import Leaf, Role, default_role
+from islands.layout.leaves import Leaf, default_role
 from islands.layout.loop_layout import SHARDS, LoopLayout
 from islands.protocol.errors import TaskError
 
@@ -22,7 +22,6 @@ def layout_of(
     *,
     trainable: PathTest = lambda _: True,
     stacked: PathTest = lambda _: False,
-    role: Callable[[str], Role] = default_role,
     rename: Mapping[str, str] | None = None,
     transposed: Collection[str] = (),
     records: int = 0,
@@ -34,7 +33,6 @@ def layout_of(
         params: a tree of arrays or of their shapes, or a PyTorch module.
         trainable: whether the leaf at a path is trained and merged.
         stacked: whether the leaf at a path holds all layers, stacked along its first axis.
-        role: how the leaf at a path is merged.
         rename: path in the run by path in `params`, where both differ.
         transposed: paths of the matrices that the run holds transposed.
         records: number of records of the data, if the syncer leases them (`JoinedRun.batches`).
@@ -49,7 +47,7 @@ def layout_of(
         stack = shape[0] if stacked(path) and shape else 1
         told = shape[::-1] if path in transposed else shape
         name = (rename or {}).get(path, path)
-        leaves.append(Leaf(name, told, dtype, role(name), stack))
+        leaves.append(Leaf(name, told, dtype, default_role(name), stack))
     if not leaves:
         raise TaskError("nothing is trained: the parameters have no leaf, or trainable has none")
     for leaf in leaves:

@@ -8,10 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from islands.layout.leaves import Layout
 from islands.learner.boundary import Dispatched
-from islands.model.interfaces import Model, MomentsCopy
-from islands.model.moment_plan import MomentPlan
+from islands.model.interfaces import MOMENT_PIECE_BYTES, Model, MomentsCopy
+from islands.model.moment_plan import MomentLeaf, MomentPlan, joined, plan_leaves
 from islands.protocol.errors import InvariantError, TaskError
 
 Tree = TypeVar("Tree")
@@ -29,7 +32,7 @@ class Parameters(Protocol[Tree]):
     def diverged(self) -> bool:
         """Whether a loss was not finite, so that the user has to reset the optimizer's state."""
 
-    def take(self, params: Tree, opt_state: object = None) -> bool:
+    def take(self, params: Tree, optimizer: object = None) -> bool:
         """Hold what a step made, whose buffers belong to the model from now on.
 
         Returns:
@@ -40,7 +43,7 @@ class Parameters(Protocol[Tree]):
         """Return the parameters to go on with."""
 
     @property
-    def opt_state(self) -> object:
+    def optimizer(self) -> object:
         """The optimizer's state to go on with; None where the run was joined without it."""
 
     def checked(self, value: object, name: str) -> object:
@@ -62,46 +65,52 @@ class Parameters(Protocol[Tree]):
         """
 
 
-class HeldMoments(Protocol):
-    """The state of a user's optimizer, of which pieces are read and which may be replaced."""
+class NamedArrays:
+    """The state of a user's optimizer as arrays with paths, of which pieces are given to peers.
 
-    @property
-    def plan(self) -> MomentPlan:
-        """Its arrays, and the pieces that they are cut into."""
+    This one has none, as where the state is not told: it is neither given nor taken.
+    """
+
+    def __init__(self, leaves: Sequence[MomentLeaf] = ()) -> None:
+        self.plan: MomentPlan = plan_leaves(leaves, MOMENT_PIECE_BYTES)
 
     def prepare(self) -> None:
         """Compile what `read` will call."""
 
     def read(self, piece: int) -> MomentsCopy:
         """Dispatch a copy of a piece into new buffers, and start their copy to the host."""
+        raise InvariantError(f"piece {piece} of a state that is not told was asked for")
 
     def load(self, pieces: Sequence[memoryview]) -> None:
-        """Replace the whole state.
+        """Replace all arrays by a peer's.
 
         Raises:
-            InvariantError: the pieces are no finite state of this kind; nothing was changed.
+            InvariantError: the pieces are of other sizes, or not finite; nothing was changed.
         """
+        arrays = joined(self.plan, pieces)
+        for values in arrays:
+            if values.dtype.kind not in "biu" and not np.isfinite(values).all():
+                raise InvariantError("moments that are not all finite numbers were given")
+        for leaf, values in enumerate(arrays):
+            self._put(leaf, values)
+
+    def _put(self, leaf: int, values: NDArray[np.generic]) -> None:
+        """Replace an array of the plan, where it is."""
 
 
 class OwnMoments:
-    """A model whose inner optimizer is its user's.
+    """A model whose inner optimizer is its user's."""
 
-    Attributes:
-        moments: The optimizer's state; None where it is not told, and so neither given nor taken.
-    """
-
-    moments: HeldMoments | None = None
+    moments = NamedArrays()
     _diverged = False
 
     @property
     def moments_schema(self) -> str:
-        """Return the digest of the state; "" where there is none."""
-        return "" if self.moments is None else self.moments.plan.schema
+        return self.moments.plan.schema
 
     @property
     def moment_pieces(self) -> int:
-        """Return the number of pieces; 0 where there is no state."""
-        return 0 if self.moments is None else len(self.moments.plan.pieces)
+        return len(self.moments.plan.pieces)
 
     def reset_moments(self) -> None:
         """Note that the user has to reset the optimizer's state."""
@@ -113,23 +122,12 @@ class OwnMoments:
         return found
 
     def prepare_giving(self) -> None:
-        """Compile what `read_moments` will call."""
-        if self.moments is not None:
-            self.moments.prepare()
+        self.moments.prepare()
 
     def read_moments(self, piece: int) -> MomentsCopy:
-        if self.moments is None:
-            raise InvariantError(f"piece {piece} of a model without moments was asked for")
         return self.moments.read(piece)
 
     def load_moments(self, pieces: Sequence[memoryview]) -> None:
-        """Replace the state by a peer's.
-
-        Raises:
-            InvariantError: the pieces are no finite state of this kind; nothing was changed.
-        """
-        if self.moments is None:
-            raise InvariantError(f"{len(pieces)} pieces were given to a model without moments")
         self.moments.load(pieces)
 
 

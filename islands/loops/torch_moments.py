@@ -6,29 +6,20 @@ nothing. Hyperparameters, such as a scheduler's learning rate, are not part of t
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
+import ml_dtypes  # noqa: F401  NumPy knows bfloat16 by it
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from islands.model.interfaces import MOMENT_PIECE_BYTES, MomentsCopy
-from islands.model.moment_plan import MomentLeaf, MomentPlan, Part, joined, plan_leaves
-from islands.protocol.errors import InvariantError, TaskError
+from islands.loops.own_model import NamedArrays
+from islands.model.interfaces import MomentsCopy
+from islands.model.moment_plan import MomentLeaf, Part
+from islands.protocol.errors import TaskError
 
-DTYPES: Mapping[torch.dtype, type] = {
-    torch.float64: np.float64,
-    torch.float32: np.float32,
-    torch.float16: np.float16,
-    torch.bfloat16: ml_dtypes.bfloat16,
-    torch.int64: np.int64,
-    torch.int32: np.int32,
-    torch.uint8: np.uint8,
-    torch.bool: np.bool_,
-}
 HOOKS = "_hooks"
 """Ending of the names of an optimizer's hooks."""
 
@@ -73,7 +64,7 @@ class TorchCopy:
         return all(bool(torch.isfinite(part).all()) for part in self.parts)
 
 
-class TorchMoments:
+class TorchMoments(NamedArrays):
     """The state of an optimizer.
 
     Args:
@@ -102,39 +93,27 @@ class TorchMoments:
                     continue
                 path = f"{paths[owner]}/{key}"
                 slot = _slot(owner, key, value, here=owner in here)
-                leaf = MomentLeaf(path, np.dtype(DTYPES[slot.dtype]), tuple(np.shape(value)))
+                leaf = MomentLeaf(path, numpy_dtype(slot.dtype), tuple(np.shape(value)))
                 leaves[path] = leaf, slot
         order = sorted(leaves)
         self._slots = [leaves[path][1] for path in order]
-        self.plan: MomentPlan = plan_leaves([leaves[path][0] for path in order], MOMENT_PIECE_BYTES)
-
-    def prepare(self) -> None:
-        """Do nothing: nothing is compiled."""
+        super().__init__([leaves[path][0] for path in order])
 
     def read(self, piece: int) -> MomentsCopy:
         parts = tuple(self._copied(part) for part in self.plan.pieces[piece])
         return TorchCopy(parts, recorded() if self._queues else None)
 
-    def load(self, pieces: Sequence[memoryview]) -> None:
-        """Replace the whole state.
-
-        Raises:
-            InvariantError: the pieces are of other sizes, or not finite; nothing was changed.
-        """
-        arrays = joined(self.plan, pieces)
-        for slot, array in zip(self._slots, arrays, strict=True):
-            if slot.dtype.is_floating_point and not np.isfinite(array).all():
-                raise InvariantError("moments that are not all finite numbers were given")
-        for slot, array in zip(self._slots, arrays, strict=True):
-            state = self._optimizer.state[slot.owner]
-            bits = torch.from_numpy(array.reshape(-1).view(np.uint8))
-            value = bits.view(slot.dtype).view(array.shape)
-            if slot.number is not None:
-                state[slot.key] = slot.number(value.item())
-            elif isinstance(state.get(slot.key), torch.Tensor):
-                state[slot.key].copy_(value)
-            else:
-                state[slot.key] = value.to(slot.device, copy=True)
+    def _put(self, leaf: int, values: NDArray[np.generic]) -> None:
+        slot = self._slots[leaf]
+        state = self._optimizer.state[slot.owner]
+        bits = torch.from_numpy(values.reshape(-1).view(np.uint8))
+        value = bits.view(slot.dtype).view(values.shape)
+        if slot.number is not None:
+            state[slot.key] = slot.number(value.item())
+        elif isinstance(state.get(slot.key), torch.Tensor):
+            state[slot.key].copy_(value)
+        else:
+            state[slot.key] = value.to(slot.device, copy=True)
 
     def _copied(self, part: Part) -> torch.Tensor:
         """Dispatch a copy of a part to the host; of a state that is not there yet, zeros."""
@@ -149,6 +128,18 @@ class TorchMoments:
             return value.clone() if value.device.type == "cpu" else value.cpu()
         host = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
         return host.copy_(value, non_blocking=True)
+
+
+def numpy_dtype(dtype: torch.dtype) -> np.dtype[np.generic]:
+    """Return the dtype of NumPy with this name.
+
+    Raises:
+        TaskError: there is none.
+    """
+    try:
+        return np.dtype(str(dtype).removeprefix("torch."))
+    except TypeError as error:
+        raise TaskError(f"the optimizer's state has tensors of {dtype}") from error
 
 
 def recorded() -> "torch.cuda.Event":
@@ -188,7 +179,7 @@ def state_after_a_step(
     except Exception as error:  # an optimizer of the user's may raise anything
         raise TaskError(
             f"what state {type(optimizer).__name__} keeps cannot be told before its first step "
-            f"({type(error).__name__}: {error}): join with moments=False"
+            f"({type(error).__name__}: {error})"
         ) from error
     return {own[made]: state for made, state in tried.state.items()}
 
@@ -206,16 +197,14 @@ def _slot(owner: torch.nn.Parameter, key: str, value: object, *, here: bool) -> 
         here: whether it is on the parameter's device in any case.
 
     Raises:
-        TaskError: it is neither a tensor nor a number, or of a dtype that cannot be sent.
+        TaskError: it is neither a tensor nor a number.
     """
     if isinstance(value, bool | int | float):
         kind = torch.float64 if isinstance(value, float) else torch.int64
         return Slot(owner, key, kind, torch.device("cpu"), type(value))
-    if not isinstance(value, torch.Tensor) or value.dtype not in DTYPES:
-        told = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
+    if not isinstance(value, torch.Tensor):
         raise TaskError(
-            f"the optimizer's state has {key}, which is {told} and cannot be given to a peer: join "
-            "with moments=False"
+            f"the optimizer's state has {key}, which is a {type(value).__name__} and no tensor"
         )
     device = owner.device if here or value.device.type == "meta" else value.device
     return Slot(owner, key, value.dtype, device, None)

@@ -52,6 +52,21 @@ class TorchStep:
         return {name: float(value) for name, value in self.told.items()}
 
 
+def checked(value: object, name: str = "loss") -> torch.Tensor | float:
+    """Return a loss, or a metric of this name, without its gradients, if it is one number.
+
+    Raises:
+        TaskError: it is no number, and no tensor of one.
+    """
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        return value.detach()
+    if isinstance(value, float | int):
+        return value
+    raise TaskError(
+        f"the {name} is a {type(value).__name__}; hand in a number or a tensor of one, or nothing"
+    )
+
+
 class TorchModel(OwnMoments):
     """The trained tensors of a module, and the base of each fragment.
 
@@ -189,6 +204,9 @@ class TorchParameters:
         transposed: names of the matrices that the run holds transposed, as JAX's layers do.
         optimizer: the optimizer whose state peers may be given; None: it is not told.
 
+    Attributes:
+        untold: Why the state of the optimizer is not told although there is one; else empty.
+
     Raises:
         TaskError: the trained tensors are not those of the layout, or lie on several devices.
     """
@@ -220,10 +238,14 @@ class TorchParameters:
         dtypes = [str(tensor.dtype).removeprefix("torch.") for tensor in tensors]
         places = places_of(layout, paths, shapes, dtypes, rename or {}, lambda _: True)
         self.model = TorchModel(layout, [tensors[place] for place in places])
+        self.untold = ""
         if optimizer is not None:
             to_run = rename or {}
             known = {to_run.get(path, path): parameter for path, parameter in named.items()}
-            self.model.moments = TorchMoments(optimizer, known)
+            try:
+                self.model.moments = TorchMoments(optimizer, known)
+            except TaskError as error:
+                self.untold = f"the optimizer's moments are not given to peers: {error}"
         self._module = module
         self._held = [(path, named[path], named[path].data_ptr()) for path in paths]
         self._optimizer_stepped = False
@@ -251,7 +273,7 @@ class TorchParameters:
         """Whether a loss was not finite since this was asked last."""
         return self.model.take_divergence()
 
-    def take(self, params: torch.nn.Module, opt_state: object = None) -> bool:
+    def take(self, params: torch.nn.Module, optimizer: object = None) -> bool:
         """Check that the tensors are where they were, since they are changed in place.
 
         Returns:
@@ -289,16 +311,10 @@ class TorchParameters:
         return [tensor._version for _, tensor, _ in self._held]  # noqa: SLF001  PyTorch names it so
 
     @property
-    def opt_state(self) -> None:
+    def optimizer(self) -> None:
         """Nothing: the optimizer keeps its state, and changes it in place."""
 
-    def checked(self, value: object, name: str) -> torch.Tensor | float:
-        """Return a number of a step, or a tensor of one, as it is.
-
-        Raises:
-            TaskError: it is neither.
-        """
-        return checked(value, name)
+    checked = staticmethod(checked)
 
     def dispatched(self, loss: object, metrics: Mapping[str, object] = NO_METRICS) -> Dispatched:
         """Return what tells that the last step has finished.
@@ -328,21 +344,6 @@ def trained_of(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     for path, tensor in named.items():
         check_tensor(path, tensor)
     return named
-
-
-def checked(loss: object, name: str = "loss") -> torch.Tensor | float:
-    """Return a loss, or a metric of this name, without its gradients, if it is one number.
-
-    Raises:
-        TaskError: it is no number, and no tensor of one.
-    """
-    if isinstance(loss, torch.Tensor) and loss.numel() == 1:
-        return loss.detach()
-    if isinstance(loss, float | int):
-        return loss
-    raise TaskError(
-        f"the {name} is a {type(loss).__name__}; hand in a number or a tensor of one, or nothing"
-    )
 
 
 # --- what cannot take part ----------------------------------------------------------------------

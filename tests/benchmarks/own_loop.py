@@ -55,14 +55,14 @@ class Parameters:
     """The accelerator's arrays; its model is held on the device, so nothing is taken or given."""
 
     diverged = False
-    opt_state = None
+    optimizer = None
 
     def __init__(self, model: Accelerator) -> None:
         self.model = model
         model.setup()
 
-    def take(self, params: Accelerator, opt_state: object = None) -> bool:
-        assert opt_state is None
+    def take(self, params: Accelerator, optimizer: object = None) -> bool:
+        assert optimizer is None
         assert params is self.model
         return True
 

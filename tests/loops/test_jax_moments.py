@@ -12,7 +12,7 @@ from jaxtyping import Array, PyTree
 
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
-from islands.loops import jax_parameters
+from islands.loops import own_model
 from islands.loops.jax_parameters import JaxMoments, JaxParameters, shared_path
 from islands.model.compiled_functions import CompiledFunctions
 from islands.protocol.errors import InvariantError, TaskError
@@ -29,7 +29,7 @@ def tree(first: str = "a", second: str = "b") -> dict[str, Array]:
 
 
 def joined(params: PyTree, opt_state: PyTree, **more: Any) -> JaxParameters:  # noqa: ANN401
-    return JaxParameters(params, LAYOUT, RunSettings(fragments=2), opt_state=opt_state, **more)
+    return JaxParameters(params, LAYOUT, RunSettings(fragments=2), optimizer=opt_state, **more)
 
 
 def stepped(params: PyTree, opt_state: PyTree) -> tuple[PyTree, PyTree]:
@@ -51,36 +51,36 @@ def bits(state: PyTree) -> list[bytes]:
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut the larger leaves into several pieces."""
-    monkeypatch.setattr(jax_parameters, "MOMENT_PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr(own_model, "MOMENT_PIECE_BYTES", PIECE_BYTES)
 
 
 def test_a_restarted_loop_goes_on_with_a_peers_moments() -> None:
     step = jax.jit(stepped, donate_argnums=(0, 1))
     donor = joined(tree(), OPTIMIZER.init(tree()))
-    donor.take(*step(donor.give(), donor.opt_state))
+    donor.take(*step(donor.give(), donor.optimizer))
     again = joined(tree(), OPTIMIZER.init(tree()))
     assert again.model.moments_schema == donor.model.moments_schema
     assert donor.model.moment_pieces > 3, "the matrix does not fit into one"
     for _ in range(2):  # JAX was free to move the first state, and not what a step made of it
-        again.take(*step(again.give(), again.opt_state))
+        again.take(*step(again.give(), again.optimizer))
     compiled = step._cache_size()  # type: ignore[attr-defined]  # noqa: SLF001  JAX tells nowhere
     pieces = given(donor)
     again.model.load_moments(pieces)
-    assert bits(again.opt_state) == bits(donor.opt_state)
-    again.take(*step(again.give(), again.opt_state))
+    assert bits(again.optimizer) == bits(donor.optimizer)
+    again.take(*step(again.give(), again.optimizer))
     assert step._cache_size() == compiled  # type: ignore[attr-defined]  # noqa: SLF001
-    donor.take(*step(donor.give(), donor.opt_state))
+    donor.take(*step(donor.give(), donor.optimizer))
     assert b"".join(given(donor)) != b"".join(pieces), "it was not read anew"
 
 
 def test_names_of_ones_own_are_those_of_the_run() -> None:
     donor = joined(tree(), OPTIMIZER.init(tree()))
-    donor.take(*stepped(donor.give(), donor.opt_state))
+    donor.take(*stepped(donor.give(), donor.optimizer))
     own = tree("second", "first")
     renamed = joined(own, OPTIMIZER.init(own), rename=OTHER_NAMES)
     assert renamed.model.moments_schema == donor.model.moments_schema
     renamed.model.load_moments(given(donor))
-    found, wanted = renamed.opt_state[0], donor.opt_state[0]
+    found, wanted = renamed.optimizer[0], donor.optimizer[0]
     assert bits((found.mu["second"], found.nu["first"])) == bits((wanted.mu["a"], wanted.nu["b"]))
 
 
@@ -94,7 +94,7 @@ def test_a_path_is_that_of_its_parameter() -> None:
 @pytest.mark.parametrize("spoil", ["size", "number", "nan"])
 def test_what_a_peer_gives_is_checked(spoil: str) -> None:
     parameters = joined(tree(), OPTIMIZER.init(tree()))
-    before = bits(parameters.opt_state)
+    before = bits(parameters.optimizer)
     pieces = [memoryview(bytearray(piece)) for piece in given(parameters)]
     if spoil == "size":
         pieces[-1] = pieces[-1][:-1]
@@ -104,7 +104,7 @@ def test_what_a_peer_gives_is_checked(spoil: str) -> None:
         pieces[-1][:] = b"\xff" * pieces[-1].nbytes
     with pytest.raises(InvariantError):
         parameters.model.load_moments(pieces)
-    assert bits(parameters.opt_state) == before
+    assert bits(parameters.optimizer) == before
     assert not parameters.diverged
 
 
@@ -128,14 +128,14 @@ def test_keys_are_given_and_what_is_no_array_passes_through() -> None:
 
 def test_a_state_that_is_not_the_one_that_joined_is_refused() -> None:
     parameters = joined(tree(), OPTIMIZER.init(tree()))
-    with pytest.raises(TaskError, match="opt_state of another structure"):
+    with pytest.raises(TaskError, match="an optimizer's state of another structure"):
         parameters.take(parameters.give(), optax.sgd(1.0).init(tree()))
-    with pytest.raises(TaskError, match=r"go on with run\.opt_state"):
+    with pytest.raises(TaskError, match=r"go on with run\.optimizer"):
         parameters.take(parameters.give())
     with pytest.raises(TaskError, match=r"islands\.join takes it"):
         joined(tree(), None).take(tree(), OPTIMIZER.init(tree()))
-    jax.tree.map(lambda leaf: leaf.delete(), parameters.opt_state[0].mu)
-    with pytest.raises(TaskError, match="0/mu/a of opt_state was deleted"):
+    jax.tree.map(lambda leaf: leaf.delete(), parameters.optimizer[0].mu)
+    with pytest.raises(TaskError, match="0/mu/a of the optimizer's state was deleted"):
         given(parameters)
 
 
@@ -151,9 +151,9 @@ def test_a_state_that_is_not_the_one_that_joined_is_refused() -> None:
 def test_a_step_keeps_what_peers_were_told(changed: Callable[[Array], Any], told: str) -> None:
     """Else this learner would give them pieces of another size; what it held is as it was."""
     parameters = joined(tree(), OPTIMIZER.init(tree()))
-    before = bits(parameters.opt_state)
-    first, *rest = parameters.opt_state
+    before = bits(parameters.optimizer)
+    first, *rest = parameters.optimizer
     spoiled = first._replace(mu={**first.mu, "a": changed(first.mu["a"])})
-    with pytest.raises(TaskError, match="0/mu/a of opt_state is " + told):
+    with pytest.raises(TaskError, match="0/mu/a of the optimizer's state is " + told):
         parameters.take(parameters.give(), (spoiled, *rest))
-    assert bits(parameters.opt_state) == before
+    assert bits(parameters.optimizer) == before

@@ -67,7 +67,7 @@ class Parameters:
         self.given = 0
         self.booked = 0
         self.stepped = False
-        self.opt_state: object = None
+        self.optimizer: object = None
         self.reported: list[tuple[object, dict[str, object]]] = []
 
     @property
@@ -75,9 +75,9 @@ class Parameters:
         found, self.model.diverged = self.model.diverged, False
         return found
 
-    def take(self, params: int, opt_state: object = None) -> bool:
+    def take(self, params: int, optimizer: object = None) -> bool:
         """Hold the optimizer's state alone: the model is changed in place."""
-        self.opt_state = opt_state
+        self.optimizer = optimizer
         found, self.stepped = self.stepped, False
         return found
 
@@ -388,7 +388,7 @@ def test_after_a_divergence_no_step_is_booked_that_nobody_took() -> None:
 
 def test_a_step_goes_on_with_the_optimizer_state_of_a_boundary() -> None:
     loop = Loop()
-    loop.model.adopting = lambda: setattr(loop.parameters, "opt_state", "a peer's")
+    loop.model.adopting = lambda: setattr(loop.parameters, "optimizer", "a peer's")
 
     def step(state: tuple[int, str]) -> tuple[int, str]:
         loop.step()
@@ -398,21 +398,21 @@ def test_a_step_goes_on_with_the_optimizer_state_of_a_boundary() -> None:
         step,
         get=lambda state: state[0],
         put=lambda state, params: (params, state[1]),
-        get_opt_state=lambda state: state[1],
-        put_opt_state=lambda state, found: (state[0], found),
+        get_optimizer=lambda state: state[1],
+        put_optimizer=lambda state, found: (state[0], found),
     )
     assert wrapped((1, "own"))[1] == "own"
     loop.adopt(2)
-    assert wrapped((1, "own"))[1] == "a peer's" == loop.run.opt_state
+    assert wrapped((1, "own"))[1] == "a peer's" == loop.run.optimizer
 
 
 def test_whoever_has_stepped_beyond_the_end_is_given_that_back() -> None:
     loop = Loop()
     loop.compute.stop()
-    params = loop.run.boundary(7, opt_state="own")
-    assert (params, loop.run.opt_state) == (7, "own")
-    assert loop.run.done(8, opt_state="last") == 8 == loop.run.params
-    assert loop.run.opt_state == "last"
+    params = loop.run.boundary(7, optimizer="own")
+    assert (params, loop.run.optimizer) == (7, "own")
+    assert loop.run.done(8, optimizer="last") == 8 == loop.run.params
+    assert loop.run.optimizer == "last"
     assert loop.booked == 0
 
 

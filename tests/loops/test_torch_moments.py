@@ -4,12 +4,14 @@ from typing import Any
 
 import pytest
 
-from islands.protocol.errors import InvariantError, TaskError
+from islands.protocol.errors import InvariantError
 
 torch = pytest.importorskip("torch")
 
-from islands.loops import torch_moments  # noqa: E402
+from islands.loops import own_model  # noqa: E402
 from islands.loops.torch_moments import TorchMoments  # noqa: E402
+from islands.loops.torch_parameters import TorchParameters  # noqa: E402
+from tests.loops.test_torch_parameters import Network, layout_of  # noqa: E402
 
 OPTIMIZERS = {
     "adamw": lambda params: torch.optim.AdamW(params, lr=1e-2, weight_decay=0.1),
@@ -45,7 +47,7 @@ class Loop:
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut the larger tensors into several pieces."""
-    monkeypatch.setattr(torch_moments, "MOMENT_PIECE_BYTES", 64)
+    monkeypatch.setattr(own_model, "MOMENT_PIECE_BYTES", 64)
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
@@ -89,7 +91,8 @@ def test_what_a_peer_gives_is_checked() -> None:
 
 @pytest.mark.parametrize("name", ["LBFGS", "Adafactor"])
 def test_an_optimizer_that_cannot_be_tried_is_told(name: str) -> None:
-    module = torch.nn.Linear(2, 2)
+    module = Network()
     optimizer = getattr(torch.optim, name)(module.parameters())
-    with pytest.raises(TaskError, match=rf"{name} .* moments=False"):
-        TorchMoments(optimizer, dict(module.named_parameters()))
+    parameters = TorchParameters(module, layout_of(), optimizer=optimizer)
+    assert f"not given to peers: what state {name} keeps cannot be told" in parameters.untold
+    assert (parameters.model.moments_schema, parameters.model.moment_pieces) == ("", 0)
