@@ -77,8 +77,26 @@ def compiling(program: object) -> Iterator[None]:
         yield
         return
     name = hashlib.blake2b(repr(program).encode(), digest_size=16).hexdigest()
-    with locked(Path(folder) / f".{name}.lock"):
+    lock = Path(folder) / f".{name}.lock"
+    left_s = _changed_s(lock)
+    with locked(lock) as held:
+        if held and left_s is not None and _changed_s(lock) == left_s:
+            _forget_since(Path(folder), left_s)
         yield
+
+
+def _changed_s(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
+
+
+def _forget_since(folder: Path, since_s: float) -> None:
+    """Remove what a process that was killed may have left half-written: JAX would keep it."""
+    for entry in folder.glob("*-cache"):
+        if (_changed_s(entry) or 0.0) >= since_s:
+            entry.unlink(missing_ok=True)
 
 
 @contextmanager

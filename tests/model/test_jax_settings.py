@@ -146,6 +146,22 @@ def test_a_process_that_dies_while_it_compiles_leaves_its_lock(tmp_path: Path) -
             assert held
 
 
+def test_what_a_killed_process_may_have_half_written_is_forgotten(tmp_path: Path) -> None:
+    """JAX writes its entries in place, and would warn of half an entry at each start."""
+    before, half = tmp_path / "before-cache", tmp_path / "half-cache"
+    before.touch()
+    os.utime(before, (1.0, 1.0))
+    killed = COMPILING + "    (folder / 'half-cache').touch(); os.kill(os.getpid(), 9)\n"
+    with pytest.raises(subprocess.CalledProcessError):
+        run(killed, str(tmp_path))
+    assert half.exists()
+    assert run(COMPILING, str(tmp_path)) == "1 lock\n"
+    assert (before.exists(), half.exists()) == (True, False)
+    half.touch()
+    run(COMPILING, str(tmp_path))
+    assert half.exists()
+
+
 def test_a_lock_ends_with_a_compilation_that_fails(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no memory"), locked(tmp_path / "lock"):
         raise ValueError("no memory")
