@@ -253,8 +253,9 @@ class SupervisorView:
     looked_s: float = -inf
 
     def take(self, page: MembershipChanged) -> bool:
-        """Take in a page; False if it is of an older supervisor."""
-        if page.supervisor_epoch < self.epoch:
+        """Take in a page; False if it is of an older supervisor, or follows on from none here."""
+        other = page.supervisor_epoch != self.epoch and not page.begins
+        if page.supervisor_epoch < self.epoch or other:
             return False
         if page.begins:
             self.epoch, self.complete, self.listed = page.supervisor_epoch, False, {}

@@ -102,7 +102,7 @@ class Counting:
     def write(self, at_s: float, actor: str, entry: Entry) -> None:
         self.size_bytes += len(encode_entry(at_s, actor, entry)) + 1
         name = getattr(entry, "name", "")
-        if entry.kind in ("evicted", "quarantined") and name in HONEST:
+        if entry.kind in ("evicted", "wrong_report") and name in HONEST:
             self.evicted.append(f"{name} at {at_s:.1f} s")
 
 

@@ -41,7 +41,7 @@ from tests.integration.fleet import SLEEPING
 from tests.integration.programs import Program, Room, merges, open_room, peak_bytes, pids
 
 LOOK_S = 0.2
-NOTED = ("evicted", "status", "overloaded", "nothing_merged", "quarantined", "disk")
+NOTED = ("evicted", "status", "overloaded", "nothing_merged", "wrong_report", "disk")
 """Entries of the run's log that are shown whole."""
 
 SETTLE_ROUNDS = 1

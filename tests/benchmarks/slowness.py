@@ -138,7 +138,7 @@ def play(cell: Cell) -> Found:
     model.stop("enough")
     model.run(END_LIMIT_S)
     rows = model.syncer.ledger_rows()
-    killed = sum(model.count(kind) for kind in ("retired", "quarantined", "wrong_report"))
+    killed = sum(model.count(kind) for kind in ("retired", "wrong_report"))
     lost = sum(row.lost + row.pending for row in rows) + (model.finished != "enough")
     return Found(least_s, most_s, between_s, participation, abandoned, killed, lost)
 

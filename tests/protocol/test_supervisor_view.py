@@ -36,7 +36,10 @@ def test_pages_add_up_and_the_last_one_completes_them() -> None:
 
 def test_a_view_over_a_new_link_and_another_supervisors_begin_anew() -> None:
     held = SupervisorView()
+    assert not held.take(page(("z", Status.LIVE), begins=False, epoch=2))
+    assert (held.complete, held.listed) == (False, {})
     assert held.take(page(("a", Status.LIVE), epoch=2))
+    assert not held.take(page(("z", Status.LIVE), begins=False, epoch=3))
     assert held.take(page(("b", Status.LIVE), more=True, epoch=2))
     assert (held.complete, list(held.listed)) == (False, ["b"])
     assert not held.take(page(("a", Status.LIVE), epoch=1))

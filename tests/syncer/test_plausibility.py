@@ -33,6 +33,8 @@ from islands.protocol.syncer.plausibility import (
     ANSWERS_KEPT,
     Answers,
     ReportedTotals,
+    believed_batch,
+    believed_step_s,
     wrong_report,
     wrong_steps,
 )
@@ -163,6 +165,34 @@ def test_what_came_since_the_last_report_is_judged_alone() -> None:
     assert wrong_report(before, told(steps=31), [0]) is None
     assert wrong_report(before, replace(before, steps=before.tokens), []) is not None
     assert wrong_report(before, replace(before, tokens=before.tokens + BATCH), []) is not None
+
+
+def test_a_step_time_counts_as_far_as_time_has_passed() -> None:
+    """A week for one step, a second after the last: two seconds, and one by which reports jitter.
+
+    What is true is believed, also of a report that comes a little early.
+    """
+    assert believed_step_s(7 * 86400.0, steps=1, elapsed_s=1.0, slack_s=1.0) == 3.0
+    for step_s in (0.001, 1.0, 300.0):
+        early_s = 4 * step_s - min(1.0, step_s)
+        assert believed_step_s(step_s, steps=4, elapsed_s=early_s, slack_s=1.0) == step_s
+
+
+def test_a_claimed_step_time_does_not_stretch_the_timeouts_of_all() -> None:
+    bench = seeded("ana")
+    learner = bench.learners["ana"]
+    learner.steps += 1
+    lie = replace(learner.progress(), step_time_s=86400.0)
+    bench.do(Received(lie, bench.connections["ana"]), after_s=2.0)
+    believed_s = bench.core.rounds.durations.step_s.value
+    assert believed_s is not None
+    assert believed_s <= 5.0
+
+
+def test_a_batch_is_believed_as_far_as_steps_bear_it_out() -> None:
+    assert believed_batch(told()) == BATCH
+    assert believed_batch(replace(told(), batch_tokens=10**12)) == 4 * BATCH
+    assert believed_batch(told(steps=0, pending=0)) == BATCH
 
 
 def test_a_claimed_batch_does_not_take_the_whole_budget() -> None:

@@ -91,9 +91,6 @@ class Run:
             self._note(self.learner.arrived(self._transfer(offered_s, size, arrived_s), arrived_s))
         if len(self.coming) == 2:
             return
-        if self.coming:
-            _, offered_s, size = self.coming[0]
-            self._note(self.learner.under_way(self._transfer(offered_s, size, self.now_s)))
         size = levels(self.size_bytes)[self.learner.level].size_bytes
         passes_s = size / self.bytes_per_s * self.chance.uniform(1.0, self.varies)
         self.free_s = max(self.free_s, self.now_s) + passes_s
@@ -200,14 +197,12 @@ def test_the_budget_by_hand(
     assert found == pytest.approx(expected_s)
 
 
-def test_bytes_under_way_for_too_long_make_the_next_ones_coarser() -> None:
-    run = Run(16 * 2**20, overlap_steps=1)
-    run.periods(12)
-    assert run.learner.level == FINEST
-    run.bytes_per_s = 1000.0
-    run.periods(1)
-    assert run.learner.level > FINEST
-    assert run.reasons[-1] == "an exchange is under way for too long"
+def test_room_is_that_of_each_exchange_where_the_budget_varies() -> None:
+    """Two of 2.7 B/s and 6 s and one of 6 B/s and 3 s have room for 16, 16 and 18 bytes."""
+    learner = AdaptivePrecision(levels(16), 2)
+    for seconds, within_s in ((1 / 2.7, 6.0), (1 / 2.7, 6.0), (1 / 6, 3.0)):
+        learner.arrived(Transfer(1, seconds, within_s), 0.0)
+    assert learner.level == 1
 
 
 def test_a_precision_that_did_not_last_needs_more_evidence_the_next_time() -> None:
@@ -303,7 +298,7 @@ def test_a_size_that_cannot_be_is_ignored(size_bytes: int) -> None:
     connection = bench.connections[pull.ticket.name]
     bench.do(Received(ContributionOffered(pull.ticket, size_bytes), connection))
     record = bench.state.core.members.learners[pull.ticket.name]
-    assert record.pulls.offered is None
+    assert record.pulls.open[pull.ticket.round].offered_s is None
 
 
 def test_the_bytes_grow_by_four_at_most_however_fast_a_short_transfer_was() -> None:

@@ -109,7 +109,7 @@ class Gossip(Schedule):
             core.actions.append(actions.FollowNeighbours(core.incarnation))
 
     def heartbeat(self, content: HeartbeatContent) -> HeartbeatContent:
-        """Add the address for neighbours, and the roster that is known."""
+        """Add the address for neighbours."""
         return replace(content, address=self.address)
 
     # --- the schedule ---------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class Gossip(Schedule):
     def end(self, *, sound: bool) -> None:
         """End the exchanges of an incarnation; the next one keeps the values if they are sound.
 
-        The roster's proofs were for this incarnation, so the next one asks for the roster anew.
+        The roster's proofs were for this incarnation, so the next one is sent the roster anew.
         """
         self.exchanges.end()
         self.view = SupervisorView()

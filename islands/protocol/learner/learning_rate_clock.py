@@ -6,8 +6,8 @@ two of them it goes on with the learner's own steps, up to the next value that i
 
     clock = carried + min(own steps since it was carried, H/P)
 
-So it is right to H/P steps, however much faster or slower than the fleet a learner steps, and
-stands while the syncer is away.
+So it is off by at most H/P or by what lies between two values, however much faster or slower than
+the fleet a learner steps. It may go back at a value, and stands while the syncer is away.
 
 Of one syncer's values the highest counts, for updates may overtake each other. A new syncer's
 values count from its first one on, even if its journal lags behind the last syncer's.

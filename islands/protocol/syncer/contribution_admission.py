@@ -230,42 +230,25 @@ def on_offered(core: Core, offered: ContributionOffered, connection: int, now_s:
         pull.offered_s, pull.size_bytes = now_s, offered.size_bytes
 
 
-def judge_under_way(core: Core, learner: LearnerRecord, now_s: float) -> None:
-    """Name a coarser precision if a contribution has been on its way for too long."""
-    pull = learner.pulls.offered
-    if pull is not None:
-        transfer = _transfer(core, learner, pull, now_s)
-        _note_precision(core, learner, pull, transfer, learner.precision.under_way(transfer))
-
-
 def _judge_arrived(core: Core, learner: LearnerRecord, pull: Pull, now_s: float) -> None:
-    if pull.offered_s is not None:
-        transfer = _transfer(core, learner, pull, now_s)
-        reason = learner.precision.arrived(transfer, now_s)
-        _note_precision(core, learner, pull, transfer, reason)
-
-
-def _transfer(core: Core, learner: LearnerRecord, pull: Pull, now_s: float) -> Transfer:
-    assert pull.offered_s is not None, "only what has left is measured"
+    """Measure a contribution's bytes, and name another precision if that follows."""
+    if pull.offered_s is None:
+        return
     before_s = pull.offered_s - pull.first_s
     within_s = budget_s(core.settings, core.fragments, step_s=core.step_s, before_s=before_s)
     seconds = max(0.0, now_s - learner.precision.began_s(pull.offered_s))
-    return Transfer(pull.size_bytes, seconds, within_s)
-
-
-def _note_precision(
-    core: Core, learner: LearnerRecord, pull: Pull, transfer: Transfer, reason: str | None
-) -> None:
-    if reason is not None and pull.offered_s is not None:
+    transfer = Transfer(pull.size_bytes, seconds, within_s)
+    reason = learner.precision.arrived(transfer, now_s)
+    if reason is not None:
         adapted = member_entries.Adapted(
             name=learner.name,
             precision=learner.precision.precision.value,
             reason=reason,
             bytes=transfer.size_bytes,
-            seconds=transfer.seconds,
+            seconds=seconds,
             bytes_per_s=transfer.bytes_per_s,
-            before_s=pull.offered_s - pull.first_s,
-            budget_s=transfer.budget_s,
+            before_s=before_s,
+            budget_s=within_s,
         )
         core.record(adapted)
 

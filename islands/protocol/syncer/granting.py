@@ -8,6 +8,7 @@ from islands.protocol.identities import LearnerName
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.leases import OUTAGE_S, grant_steps
 from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.plausibility import believed_batch
 from islands.protocol.tape.round_entries import Granted
 
 
@@ -24,7 +25,7 @@ def _top_up(core: Core, name: LearnerName, now_s: float) -> None:
         return
     if not learner.reachable:
         return
-    progress, batch = learner.progress, learner.progress.batch_tokens
+    progress, batch = learner.progress, believed_batch(learner.progress)
     holder = leases.holders[name]
     unused_tokens, held = holder.unused_tokens, holder.leases
     granted = leases.top_up(

@@ -46,7 +46,7 @@ from islands.protocol.syncer.timeouts import Exchange, doubled_s
 WRONG_WINDOW_S = 600.0
 
 WRONGS_MAX = 3
-"""What no honest learner does, so many times within `WRONG_WINDOW_S`: its name is refused."""
+"""What no honest learner does, so many times within `WRONG_WINDOW_S`: it is refused."""
 
 DONATIONS_MAX = 8
 """A process that ends again and again after it was given moments begins with fresh ones then."""
@@ -355,7 +355,7 @@ class Members:
     `changed` holds the learners that the index and the pace have yet to take in, `touched` those of
     the event being handled, and `witnesses` those of `any`. `absent` tells since when an
     incarnation with an open account is neither linked nor in the supervisor's `view`. `wrongs`
-    holds, by name, the times of reports that cannot be true, `donations` those at which it was
+    holds, by name, the times of what no honest learner does, `donations` those at which it was
     told of a donor (`donors.py`), and `departed` what observers without a link were sent. `levels`
     are the precisions that pulls may name.
     """

@@ -14,8 +14,8 @@ steps of a contribution what its sender reported around that boundary, less what
                         it adopted the base (`wrong_steps`)
 step time               twice what this syncer's clock has seen for a step, and a heartbeat
                         (`believed_step_s`)
-tokens of a batch       before its first step a learner gets no more of the remaining budget than
-                        others (`leases.py`)
+tokens of a batch       `BATCHES_DIFFER` times the learner's own mean (`believed_batch`); before its
+                        first step it gets no more of the remaining budget than others (`leases.py`)
 credits of the pace     one round and one report (`grace.py`)
 repeated answers        `COPIES_MAX` over one link (`Answers`)
 ======================  ========================================================================
@@ -202,6 +202,13 @@ def believed_step_s(claimed_s: float, *, steps: int, elapsed_s: float, slack_s: 
         slack_s: how much reports may be early or late.
     """
     return min(claimed_s, STEP_TIME_SLACK * elapsed_s / max(1, steps) + slack_s)
+
+
+def believed_batch(report: Progress) -> int:
+    """Return a learner's claimed tokens per batch, limited by what its own steps bear out."""
+    if report.steps < 1:
+        return report.batch_tokens
+    return min(report.batch_tokens, max(1, BATCHES_DIFFER * report.tokens // report.steps))
 
 
 NORM_SAMPLES_MIN = 8

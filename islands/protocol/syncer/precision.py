@@ -14,14 +14,14 @@ that never waits for bulk, so both are later by the same latency. As contributio
 another, the bytes of the i-th took arrivedᵢ − max(offeredᵢ, arrivedᵢ₋₁): what was still in line is
 not counted as its own time. Whoever has a precision of its own says nothing, and is not measured.
 
-**Coarser at once**, when bytes took too long, or have been under way for too long when the next
-pull is due: to the finest precision that fits the bandwidth that they had. **Finer after some
+**Coarser at once**, when bytes took too long: to the finest precision that fits the bandwidth that
+they had. **Finer after some
 time**: when several exchanges in a row had so much room that a finer one would take half of the
 budget; by at most four times the bytes, as a short transfer says little of a long one. So where the
 time of bytes varies by less than two, no precision is left twice. On a link that varies more, twice
 as many exchanges are asked for whenever a finer precision did not last. A learner begins with the
-coarsest one. One whose link does not carry even that has two pulls open, and is asked no more
-(`eligibility.py`).
+coarsest one. One whose link does not carry even that has two pulls open, and is asked again when
+one of them has ended (`eligibility.py`).
 
 Reference: a codec for each learner by its measured link, arXiv 2601.02360.
 Deviation (ours): the order of choices and the hysteresis.
@@ -75,8 +75,13 @@ class Transfer:
 
     @property
     def bytes_per_s(self) -> float:
-        """The bandwidth; of bytes under way, the most that it may have been."""
+        """The bandwidth."""
         return self.size_bytes / max(self.seconds, TRANSFER_LEAST_S)
+
+    @property
+    def room_bytes(self) -> float:
+        """How many bytes the budget had room for."""
+        return self.bytes_per_s * self.budget_s
 
 
 def levels_of(
@@ -113,7 +118,7 @@ class AdaptivePrecision:
     """The precision named to one learner: `levels[level]`.
 
     `arrived_s` is when its last contribution came. `roomy` counts the exchanges with room to spare,
-    of which `slowest` is the least bandwidth, and `confirmed` is how many are asked for.
+    of which `least_bytes` is the least room, and `confirmed` is how many are asked for.
     `since_finer` counts the exchanges since a finer precision was named, if that was the last
     change.
     """
@@ -122,7 +127,7 @@ class AdaptivePrecision:
     level: int
     arrived_s: float = -inf
     roomy: int = 0
-    slowest: float = inf
+    least_bytes: float = inf
     confirmed: int = CONFIRMED
     since_finer: int | None = None
 
@@ -131,20 +136,14 @@ class AdaptivePrecision:
         return self.levels[self.level].precision
 
     def link_changed(self) -> None:
-        self.roomy, self.slowest, self.arrived_s = 0, inf, -inf
+        self.roomy, self.least_bytes, self.arrived_s = 0, inf, -inf
 
     def began_s(self, offered_s: float) -> float:
         """Return since when the bytes of a contribution have been on their way."""
         return max(offered_s, self.arrived_s)
 
-    def under_way(self, transfer: Transfer) -> str | None:
-        """Judge bytes that have not arrived yet; returns why another precision is named, if so."""
-        if transfer.seconds <= transfer.budget_s:
-            return None
-        return self._coarser(transfer, "an exchange is under way for too long")
-
     def arrived(self, transfer: Transfer, now_s: float) -> str | None:
-        """Judge bytes that have arrived; returns why another precision is named, if one is."""
+        """Judge a contribution; returns why another precision is named, if one is."""
         self.arrived_s = now_s
         if not transfer.budget_s:
             return None
@@ -152,34 +151,34 @@ class AdaptivePrecision:
             self.since_finer += 1
             if self.since_finer >= LASTED:
                 self.since_finer, self.confirmed = None, CONFIRMED
-        if self.levels[self.level].size_bytes > transfer.bytes_per_s * transfer.budget_s:
-            return self._coarser(transfer, "an exchange took too long")
-        if self._fitting(transfer.bytes_per_s, ROOM * transfer.budget_s) >= self.level:
-            self.roomy, self.slowest = 0, inf
+        if self.levels[self.level].size_bytes > transfer.room_bytes:
+            return self._coarser(transfer.room_bytes)
+        if self._fitting(ROOM * transfer.room_bytes) >= self.level:
+            self.roomy, self.least_bytes = 0, inf
             return None
         self.roomy += 1
-        self.slowest = min(self.slowest, transfer.bytes_per_s)
-        return self._finer(transfer) if self.roomy >= self.confirmed else None
+        self.least_bytes = min(self.least_bytes, transfer.room_bytes)
+        return self._finer() if self.roomy >= self.confirmed else None
 
-    def _fitting(self, bytes_per_s: float, seconds: float) -> int:
-        """Return the finest level whose bytes take at most so long, or the coarsest."""
+    def _fitting(self, room_bytes: float) -> int:
+        """Return the finest level that there is room for, or the coarsest."""
         sizes = enumerate(level.size_bytes for level in self.levels)
-        fitting = (index for index, size in sizes if size <= bytes_per_s * seconds)
+        fitting = (index for index, size in sizes if size <= room_bytes)
         return next(fitting, len(self.levels) - 1)
 
-    def _coarser(self, transfer: Transfer, reason: str) -> str | None:
-        level = self._fitting(transfer.bytes_per_s, transfer.budget_s)
+    def _coarser(self, room_bytes: float) -> str | None:
+        level = self._fitting(room_bytes)
         if level <= self.level:
             return None
         if self.since_finer is not None:
             self.confirmed = min(2 * self.confirmed, CONFIRMED_MOST)
         self.since_finer = None
         self._name(level)
-        return reason
+        return "an exchange took too long"
 
-    def _finer(self, transfer: Transfer) -> str:
+    def _finer(self) -> str:
         reason = f"{self.roomy} exchanges in a row had room to spare"
-        level = self._fitting(self.slowest, ROOM * transfer.budget_s)
+        level = self._fitting(ROOM * self.least_bytes)
         most_bytes = FINER_AT_ONCE * self.levels[self.level].size_bytes
         while self.levels[level].size_bytes > most_bytes:
             level += 1
@@ -188,4 +187,4 @@ class AdaptivePrecision:
         return reason
 
     def _name(self, level: int) -> None:
-        self.level, self.roomy, self.slowest = level, 0, inf
+        self.level, self.roomy, self.least_bytes = level, 0, inf

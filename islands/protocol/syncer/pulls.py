@@ -66,12 +66,6 @@ class Pulls:
         self.open.clear()
 
     @property
-    def offered(self) -> Pull | None:
-        """The pull whose answer has been on its way for longest; None if none is known to be."""
-        known = (pull for pull in self.open.values() if pull.offered_s is not None)
-        return min(known, key=lambda pull: pull.offered_s or 0.0, default=None)
-
-    @property
     def oldest_s(self) -> float | None:
         """When the pull that has been open for longest was first sent; None if none is open."""
         return min((pull.first_s for pull in self.open.values()), default=None)

@@ -3,8 +3,8 @@
 A report that cannot be true ends its sender's incarnation, not the syncer. The sender's process
 keeps its memory and its moments, asks the supervisor for another incarnation and begins a new
 account, since it may be honest: after the journal was restored from a copy, every honest learner is
-ahead of the books. Tokens that the books do not know are noted on the tape, and in no book. A name
-that is wrong `WRONGS_MAX` times within `WRONG_WINDOW_S`, by its reports or its contributions, is
+ahead of the books. Tokens that the books do not know are noted on the tape, and in no book. Who
+is wrong `WRONGS_MAX` times within `WRONG_WINDOW_S`, by its reports or its contributions, is
 refused for good. An `InvariantError` would be a bug of ours.
 """
 

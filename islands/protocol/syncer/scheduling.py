@@ -17,7 +17,7 @@ from islands.protocol.messages.training import Contribution, PullFragment
 from islands.protocol.settings.choices import Automatic, LearnerWaits
 from islands.protocol.syncer.actions import BeginMerge, MergePart
 from islands.protocol.syncer.commits import in_time_share
-from islands.protocol.syncer.contribution_admission import Refusal, judge_under_way, refuse
+from islands.protocol.syncer.contribution_admission import Refusal, refuse
 from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.eligibility import NOT_ADOPTED
 from islands.protocol.syncer.grace import Patience, grace_s, patience
@@ -115,7 +115,6 @@ def open_round(
 
 
 def ask(core: Core, round_: Round, learner: LearnerRecord, now_s: float) -> None:
-    judge_under_way(core, learner, now_s)
     waits_s = core.answer_timeout_s(learner)
     if core.closing is not None:
         waits_s = core.closing.patience_s
