@@ -15,6 +15,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -90,8 +91,9 @@ class Kubernetes:
                 made = self._ask("get", self._url(f"{PLURAL}/{placed.jobset}"))
                 secret = self._secret(placed, told, json.loads(made)["metadata"]["uid"])
                 self._ask("create", self._url("secrets"), secret, fine=EXISTS)
-            except Unplaceable:
-                self.end(placed.jobset, at_once=True)
+            except (EngineAway, Unplaceable):  # or its pods would wait for a Secret for ever
+                with suppress(EngineAway, Unplaceable):
+                    self.end(placed.jobset, at_once=True)
                 raise
         return placed.jobset
 

@@ -19,6 +19,7 @@ Reference:
 """
 
 import re
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -287,9 +288,10 @@ class _Launch:
 class SkyPilot:
     """Places islands as managed jobs of SkyPilot.
 
-    The name of a job is unique: the run's mark, the island's name and the number of the attempt. It
-    is known before SkyPilot has given the job a number, which takes minutes where its jobs
-    controller must be started first; until then the job is listed from memory.
+    The name of a job is unique, as SkyPilot does not refuse a second one: the run's mark, the
+    island's name, the number of the attempt and four random digits. It is known before SkyPilot has
+    given the job a number, which takes minutes where its jobs controller must be started first;
+    until then the job is listed from memory.
 
     Args:
         of: the run whose jobs it places.
@@ -322,7 +324,7 @@ class SkyPilot:
 
     def place(self, island: Island) -> str:
         """Launch an island's job, and return its name; a launch that takes long goes on."""
-        job = self._name(island)
+        job = f"{self._name(island)}{secrets.token_hex(2)}"
         task = task_of(island, job, workdir=self._settings.get("workdir"))
         request = self._ask(lambda: self._api.launch(task, self._settings.get("group")))
         launched = begin(lambda: self._api.wait(request))

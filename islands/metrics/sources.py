@@ -171,7 +171,10 @@ class SyncerElsewhere:
             session.get(url, ssl=self._tls or True, allow_redirects=False) as answer,
         ):
             answer.raise_for_status()
-            return (await answer.content.read(ANSWER_BYTES_MOST)).decode()
+            told = b""
+            while len(told) < ANSWER_BYTES_MOST and (part := await answer.content.readany()):
+                told += part
+            return told.decode()
 
 
 class SyncerSource(Source):

@@ -93,9 +93,9 @@ def _changed_s(path: Path) -> float | None:
 
 
 def _forget_since(folder: Path, since_s: float) -> None:
-    """Remove what a process that was killed may have left half-written: JAX would keep it."""
+    """Remove what a process may have left half-written, as it was killed: JAX would keep it."""
     for entry in folder.glob("*-cache"):
-        if (_changed_s(entry) or 0.0) >= since_s:
+        if since_s <= (_changed_s(entry) or 0.0) <= since_s + WAIT_S:
             entry.unlink(missing_ok=True)
 
 

@@ -124,6 +124,7 @@ class RunStatus:
         """Return all of it as page, `/status` and `control status --json` tell it."""
         figures = self.figures
         lines, more = self.learners(LEARNERS_SHOWN)
+        merged = None if self.settings.gossip.on else self.yield_so_far  # known at the end alone
         return {
             **_named(
                 self, "phase", "tokens", "share", "tokens_per_s", "left_s", "rate", "evaluation"
@@ -133,8 +134,8 @@ class RunStatus:
             "run": self.settings.run,
             "elapsed_s": self.wall_s,
             "evaluated_tokens": figures.evaluations[-1]["tokens"] if figures.evaluations else None,
-            "yield": self.yield_so_far,
-            "merged_at_all": self.yield_so_far,
+            "yield": merged,
+            "merged_at_all": merged,
             "participation_lately": figures.participation_lately(self.elapsed_s),
             "goodput": figures.goodput(self.wall_s),
             "learners": [line.told() for line in lines],

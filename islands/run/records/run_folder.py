@@ -37,6 +37,7 @@ from islands.run.records.figures import (
     AWAY,
     BOARD_FOLDER,
     FIGURES_FILE,
+    POINTS_KEPT,
     STEP_ROW_INTERVAL_S,
     UNHEARD,
     LearnerFigures,
@@ -447,6 +448,7 @@ class RunFolder:
         """Record an evaluation of published values, which has ended now."""
         row: dict[str, float] = {"at_s": round(at_s, 3), **asdict(judged), **found}
         self.figures.evaluations.append(row)
+        del self.figures.evaluations[:-POINTS_KEPT]
         self._row({"kind": "evaluation", **row})
 
     def settle(self, share: SyncerShare) -> None:
