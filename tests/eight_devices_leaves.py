@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from islands.layout import leaves as on_host
 from islands.layout.fragments import plan
 from islands.layout.leaves import Fragment, Layout, Leaf, Piece, Role, layout_of
-from islands.loops import jax_parameters
+from islands.loops import own_model
 from islands.loops.jax_parameters import JaxMoments
 from islands.model.compiled_functions import CompiledFunctions
 from islands.model.device_transfer import (
@@ -388,7 +388,7 @@ def test_a_model_of_own_leaves_is_that_of_one_device(mesh: str) -> None:
 def test_moments_on_a_mesh_are_those_of_one_device(
     mesh: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jax_parameters, "MOMENT_PIECE_BYTES", 700)
+    monkeypatch.setattr(own_model, "MOMENT_PIECE_BYTES", 700)
     grid = mesh_of(mesh)
     one, last = grid.axis_names
     _, leaves = own_leaves(grid, ((last, one), None), (one, None, last), ())
