@@ -6,7 +6,7 @@ from typing import TypeVar, dataclass_transform
 from messaging.errors import LocalFault
 
 _T = TypeVar("_T")
-_TAG = "__message_tag__"
+_MARK = "__message__"
 
 NOMINAL_HEADER_BYTES = 256
 """Assumed size, in accounting, of the header of an envelope which has not been encoded."""
@@ -45,18 +45,17 @@ class Envelope:
 def message(kind: type[_T]) -> type[_T]:
     """Make a class a frozen slotted dataclass that may be the body of an envelope, by its name."""
     made = dataclass(frozen=True, slots=True)(kind)
-    setattr(made, _TAG, kind.__name__)
+    setattr(made, _MARK, True)
     return made
 
 
 def tag_of(kind: type) -> str:
     """Return the name of a type of message on the wire."""
-    tag = vars(kind).get(_TAG)
-    if not isinstance(tag, str):
+    if not is_message(kind):
         raise LocalFault(f"{kind.__name__!r} is no message: it has no tag for the wire")
-    return tag
+    return kind.__name__
 
 
 def is_message(kind: type) -> bool:
     """Whether `message` made a class."""
-    return _TAG in vars(kind)
+    return _MARK in vars(kind)

@@ -92,13 +92,12 @@ class LearnerRecord:
     takes, as far as that can be believed, 0 while it is unknown. `paced_steps` is the step of it
     that was last taken in as one of the pace-setting learner. `asking` has the fragments for which
     its newest report asks for a round, less those for which one was opened since. `still` says that
-    it has stood still for long
-    (`standstill.py`), and `donor` is the one whose moments it may ask for (`donors.py`).
-    `heard_s` is when anything was last heard over its link, `silent` what follows from that
-    (`pulls.py`). `unasked_rounds` counts the rounds that could have asked it and did not, since
-    `unasked_s`, and `left_out` is why, once that is on the tape. `kept` are the values that it
-    still has from before this incarnation, by fragment; empty unless it has one of each. `losses`
-    are those of its link. `precision` is named in its pulls.
+    it has stood still for long (`standstill.py`), and `donor` is the one whose moments it may ask
+    for (`donors.py`). `heard_s` is when anything was last heard over its link, `silent` what
+    follows from that (`pulls.py`). `unasked_rounds` counts the rounds that could have asked it and
+    did not, since `unasked_s`, and `left_out` is why, once that is on the tape. `kept` are the
+    values that it still has from before this incarnation, by fragment; empty unless it has one of
+    each. `losses` are those of its link. `precision` is named in its pulls.
     """
 
     name: LearnerName

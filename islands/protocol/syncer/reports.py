@@ -132,7 +132,7 @@ def _refusal(name: LearnerName, reason: str) -> Refused:
 
 
 def count_wrong(core: Core, name: LearnerName, wrong: str, now_s: float) -> None:
-    """Count a contribution that no honest learner sends; the last of too many refuses its name."""
+    """Count a contribution that no honest learner sends; the last of too many refuses it."""
     if core.members.wrong_again(name, now_s):
         core.record(WrongReport(name, wrong))
         refusal = _refusal(name, f"its contribution is wrong: {wrong}")
