@@ -72,11 +72,11 @@ class Copy:
         return found.group(1)
 
     @contextlib.contextmanager
-    def broken(self, file: str, old: str, new: str) -> Iterator[None]:
-        """Replace a text in a file of the copy, and mend it at the end."""
+    def broken(self, file: str, broken: str) -> Iterator[None]:
+        """Let a file of the copy hold another text, and mend it at the end."""
         path = self.folder / file
         text, stamp = path.read_text(encoding="utf-8"), path.stat()
-        path.write_text(text.replace(old, new), encoding="utf-8")
+        path.write_text(broken, encoding="utf-8")
         try:
             yield
         finally:

@@ -112,7 +112,8 @@ def try_one(mutation: Mutation, soup_seeds: int) -> Verdict:
     if times_found(copy.folder, mutation) != 1:
         why = f"its text does not stand once in {mutation.file}"
         return Verdict(mutation, why, survived=True, soup="", took_s=0.0)
-    with copy.broken(mutation.file, mutation.old, mutation.new):
+    text = (copy.folder / mutation.file).read_text(encoding="utf-8")
+    with copy.broken(mutation.file, text.replace(mutation.old, mutation.new)):
         caught_by = copy.run(mutation.tests)
         soup = copy.run((SOUP,), soup_seeds) if soup_seeds else None
     told = "" if not soup_seeds else f"none of {soup_seeds} seeds"
