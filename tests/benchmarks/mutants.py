@@ -152,8 +152,8 @@ def drawn(count: int, seed: int, only: str) -> list[Mutant]:
         if only in file
         for number in range(len(list(_places(ast.parse((ROOT / file).read_text("utf-8"))))))
     ]
-    chosen = random.Random(seed).sample(every, min(count, len(every)))
-    return [mutant(*each) for each in chosen]
+    random.Random(seed).shuffle(every)
+    return [mutant(*each) for each in every[:count]]
 
 
 def tests_of(file: str) -> list[str]:
