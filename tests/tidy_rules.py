@@ -6,9 +6,9 @@ Rules read syntax trees and import nothing of ours, so an import inside a functi
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 FILE_LINES_MAX = 700
@@ -19,30 +19,6 @@ SKIPPED_FOLDERS = ("__pycache__", "build", "dist", "htmlcov", "node_modules", "r
 DEBRIS_FOLDERS = ("logs", "notes", "plans", "reports", "runs")
 DEBRIS_SUFFIXES = (".bak", ".log", ".orig", ".rej", ".swp", ".tmp")
 DEBRIS_STEMS = ("notes", "plan", "progress", "scratch", "status", "todo")
-
-# Each may be imported only where it is named.
-RESERVED_IMPORTS: Mapping[str, tuple[str, str]] = {
-    "msgpack": ("messaging/codec/frames.py", "the codec alone knows what bytes look like"),
-    "pickle": ("", "what is unpickled can run code"),
-    "cloudpickle": ("", "what is unpickled can run code"),
-    "shelve": ("", "it pickles"),
-    "marshal": ("", "what is unmarshalled can crash the interpreter"),
-}
-
-CLOCK_MODULE = "messaging/clock.py"
-CLOCK_READS = (
-    "datetime.date.today",
-    "datetime.datetime.now",
-    "datetime.datetime.utcnow",
-    "datetime.now",
-    "datetime.utcnow",
-    "time.monotonic",
-    "time.monotonic_ns",
-    "time.perf_counter",
-    "time.perf_counter_ns",
-    "time.time",
-    "time.time_ns",
-)
 
 # Iterating over a set inside one of these calls cannot show the set's order.
 ORDERLESS_CALLS = ("all", "any", "frozenset", "len", "set", "sorted")
@@ -160,55 +136,6 @@ def places(source: Source) -> Iterator[str]:
             yield breach(source, number, "names a path of one machine; take it from the caller.")
 
 
-# -------------------------------------------------------------------------- what imports what
-
-
-@cache
-def imports(tree: ast.AST) -> Sequence[tuple[ast.stmt, str]]:
-    """Each absolute import anywhere in `tree`, as (statement, dotted name).
-
-    `from a import b` yields both `a` and `a.b`, since `b` may be a module.
-    """
-    found: list[tuple[ast.stmt, str]] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found += ((node, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found.append((node, node.module))
-            found += ((node, f"{node.module}.{alias.name}") for alias in node.names)
-    return found
-
-
-def reserved_imports(source: Source) -> Iterator[str]:
-    if not source.is_ours:
-        return
-    for node, name in imports(source.tree):
-        where, why = RESERVED_IMPORTS.get(name, (source.path, ""))
-        if source.path != where:
-            place = f"only {where} imports" if where else "nothing here imports"
-            yield breach(source, node, f"{place} `{name}`: {why}.")
-
-
-def one_clock(source: Source) -> Iterator[str]:
-    """Only the clock reads the time; everything else is told, and so can be replayed."""
-    if not source.is_ours or source.path == CLOCK_MODULE:
-        return
-    reads: list[tuple[ast.AST, str]] = [*imports(source.tree)]
-    reads += [(node, dotted(node)) for node in ast.walk(source.tree)]
-    for node, name in reads:
-        if name in CLOCK_READS:
-            yield breach(source, node, f"`{name}` reads a clock; ask the one that was passed in.")
-
-
-def shapes_are_real(source: Source) -> Iterator[str]:
-    """Annotations with shapes must exist at run time, or nothing can check them."""
-    if not source.is_ours or not any(name == "jaxtyping" for _, name in imports(source.tree)):
-        return
-    for node, name in imports(source.tree):
-        if name == "__future__.annotations":
-            yield breach(source, node, "turns the shapes into strings that are never checked.")
-
-
 # ------------------------------------------------------------------------------- fixed order
 
 
@@ -216,14 +143,6 @@ def fixed_order(source: Source) -> Iterator[str]:
     """Nothing whose order differs from run to run decides anything."""
     if not source.is_ours:
         return
-    for node in ast.walk(source.tree):
-        called = dotted(node) if isinstance(node, ast.Attribute) else ""
-        if called in ("asyncio.wait", "asyncio.as_completed", "asyncio.TaskGroup"):
-            yield breach(source, node, f"`{called}` has no fixed order; use a Scope and events.")
-        if isinstance(node, ast.ImportFrom) and node.module == "asyncio":
-            for alias in node.names:
-                if alias.name in ("wait", "as_completed", "TaskGroup"):
-                    yield breach(source, node, f"`{alias.name}` has no fixed order; use a Scope.")
     for iterated in set_iterations(source.tree):
         yield breach(
             source, iterated, "iterates over a set, whose order changes; use `sorted` or a dict."
@@ -407,20 +326,6 @@ def written(node: ast.AST) -> Iterator[ast.expr]:
 # -------------------------------------------------------------------------------------- tests
 
 
-def honest_tests(source: Source) -> Iterator[str]:
-    """Tests wait for events and use doubles that keep the contract: no sleeping, no mocks."""
-    if not source.is_test:
-        return
-    for statement, name in imports(source.tree):
-        if name in ("time.sleep", "unittest.mock", "mock"):
-            yield breach(source, statement, f"`{name}` in a test; wait for events, write a double.")
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Attribute) and dotted(node) == "time.sleep":
-            yield breach(
-                source, node, "a test sleeps; wait for the event, or use the virtual clock."
-            )
-
-
 def long_marks(node: ast.AST) -> list[ast.Call]:
     """Uses of `pytest.mark.long(…)` in a decorator, a `pytestmark` or a parameter."""
     calls = [child for child in ast.walk(node) if isinstance(child, ast.Call)]
@@ -480,10 +385,6 @@ FILE_RULES: tuple[FileRule, ...] = (
     module_name,
     debris,
     places,
-    reserved_imports,
-    one_clock,
-    shapes_are_real,
     fixed_order,
     field_owners,
-    honest_tests,
 )

@@ -129,7 +129,7 @@ def _acquired(handle: int, wait_s: float) -> bool:
         except BlockingIOError:
             if clock.now_s() >= until_s:
                 return False
-            time.sleep(POLL_S)
+            time.sleep(POLL_S)  # noqa: TID251  a lock of another process
         except OSError:
             return False
         else:

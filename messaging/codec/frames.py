@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
-import msgpack
+import msgpack  # noqa: TID251  the codec
 import msgspec
 
 from messaging.codec.checksums import checksum

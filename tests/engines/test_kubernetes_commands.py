@@ -150,7 +150,7 @@ async def stepping(controllers: Controllers) -> AsyncIterator[None]:
             await asyncio.sleep(LOOK_S)
 
     try:
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as group:  # noqa: TID251  real time
             task = group.create_task(step())
             yield
             task.cancel()

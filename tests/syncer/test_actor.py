@@ -157,7 +157,7 @@ async def test_an_older_journal_ends_the_syncer_also_without_room_for_an_epoch(
     await asyncio.sleep(0.01)  # it listens from now on
     disk.shut = full
     await room.hello(ANA, follows=7)
-    await asyncio.wait([task])
+    await asyncio.wait([task])  # noqa: TID251  of one task
     with pytest.raises(OutdatedError, match="epoch 7"):
         task.result()
     disk.shut = False

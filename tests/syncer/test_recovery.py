@@ -171,7 +171,7 @@ class Start(Room):
 
     async def end(self) -> None:
         self.task.cancel()
-        await asyncio.wait([self.task])
+        await asyncio.wait([self.task])  # noqa: TID251  of one task
         await self.actor.kill()
 
 

@@ -134,7 +134,7 @@ class Accelerator(ToyTask):
 
         The value repeats `PERIOD` random numbers.
         """
-        time.sleep(self.setup_s)
+        time.sleep(self.setup_s)  # noqa: TID251  a setup that sleeps
         some = np.random.default_rng(0).standard_normal(PERIOD, np.float32)
         self._held = [np.resize(some, fragment.size) for fragment in self.layout.fragments]
 

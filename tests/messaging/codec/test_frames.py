@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NewType
 
-import msgpack
+import msgpack  # noqa: TID251  foreign bytes
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

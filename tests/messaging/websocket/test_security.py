@@ -1,6 +1,6 @@
 """Secrets do not show, mistakes in files read as sentences, and refusals cannot flood a log."""
 
-import pickle
+import pickle  # noqa: TID251  what must not be possible
 from pathlib import Path
 
 import pytest
