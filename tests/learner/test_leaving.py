@@ -102,6 +102,19 @@ def test_a_contribution_that_is_refused_may_be_asked_for_again() -> None:
     assert left(bench)
 
 
+def test_a_contribution_in_doubt_is_awaited() -> None:
+    """Its round may merge it yet: the value that came is of an earlier round."""
+    bench = stepping()
+    bench.snapshot(0)
+    bench.pull(0, 5)
+    bench.do(events.LeaveRequested("SIGTERM"))
+    bench.stop()
+    hand_over(bench)
+    assert not left(bench)
+    bench.adopt(0, 7)
+    assert left(bench)
+
+
 def test_it_does_not_wait_for_ever() -> None:
     bench = stepping()
     bench.do(events.LeaveRequested("SIGTERM"))

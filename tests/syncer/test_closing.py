@@ -147,6 +147,16 @@ def test_the_end_comes_without_the_silent() -> None:
     assert bench.now_s - began_s <= 4 * final_s
 
 
+def test_the_end_waits_for_the_slowest() -> None:
+    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
+    learners = bench.core.members.learners
+    learners[LearnerName("ana")].step_s, learners[LearnerName("ben")].step_s = 0.1, 60.0
+    quick_s, slow_s = map(bench.core.final_patience_s, learners.values())
+    bench.do(events.StopRequested("enough"))
+    assert bench.core.closing is not None
+    assert bench.core.closing.patience_s == slow_s > quick_s
+
+
 def test_the_deadline_merges_what_has_arrived() -> None:
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.step("ana")

@@ -416,6 +416,18 @@ def test_epochs_only_grow(tmp_path: Path) -> None:
     assert taken == [1, 2, 3, 4, 5, 40, 41]
 
 
+def test_an_epoch_that_a_record_has_is_not_begun_again(tmp_path: Path) -> None:
+    """Its files are lost, so that the first epoch would be the one of the record."""
+    writer = Writer(tmp_path)
+    writer.commit(0, 0)
+    writer.commit(1, 0)
+    for path in tmp_path.glob("epoch*"):
+        path.unlink()
+    journal = Journal(RealDisk(tmp_path), FRAGMENTS)
+    assert journal.take_over() is not None
+    assert journal.epoch == writer.durable.epoch + 1
+
+
 def test_a_torn_epoch_is_above_what_was_used(tmp_path: Path) -> None:
     Journal(RealDisk(tmp_path), 0).begin_epoch(1)
     before = contents(tmp_path)

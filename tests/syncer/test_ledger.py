@@ -129,6 +129,13 @@ def test_a_refused_contribution_may_still_be_merged() -> None:
     assert (row.applied, row.late, row.imbalance) == (40, 0, 0)
 
 
+def test_a_late_report_lowers_nothing_that_a_contribution_has_proven() -> None:
+    ledger = opened()
+    ledger.attest(ANA, 60)
+    ledger.report(report(40, holding(0, 0, 0)))
+    assert ledger.processed == 60
+
+
 def test_an_end_loses_what_has_no_fate() -> None:
     ledger = opened()
     ledger.report(report(40, holding(0, 0, 0)))

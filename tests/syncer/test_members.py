@@ -169,6 +169,13 @@ def test_who_is_below_the_floor_with_an_open_account_goes_on() -> None:
     assert bench.core.members.learners[LearnerName("ana")].connection == 50
 
 
+def test_the_word_of_an_older_end_lowers_no_fence() -> None:
+    fence, ana = Fence(), LearnerName("ana")
+    fence.end(ana, Incarnation(1, 5))
+    fence.end(ana, Incarnation(1, 3))
+    assert fence.ended(ana, Incarnation(1, 4), open_account=False)
+
+
 def test_who_comes_new_is_above_the_floor() -> None:
     bench = seeded("ana")
     with_ended(bench, 2 * NAMES_KEPT)

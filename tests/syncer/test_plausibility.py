@@ -189,6 +189,19 @@ def test_a_claimed_step_time_does_not_stretch_the_timeouts_of_all() -> None:
     assert believed_s <= 5.0
 
 
+def test_who_comes_late_has_not_stepped_since_the_beginning() -> None:
+    """Its first claim counts from its link, not from the time 0 of the syncer's clock."""
+    bench = seeded("ana")
+    bench.now_s = 1e6
+    bench.hello("ben")
+    bench.adopt("ben")
+    learner = bench.learners["ben"]
+    learner.steps += 1
+    lie = replace(learner.progress(), step_time_s=86400.0)
+    bench.do(Received(lie, bench.connections["ben"]), after_s=2.0)
+    assert 0 < bench.core.members.learners[LearnerName("ben")].step_s <= 5.0
+
+
 def test_a_batch_is_believed_as_far_as_steps_bear_it_out() -> None:
     assert believed_batch(told()) == BATCH
     assert believed_batch(replace(told(), batch_tokens=10**12)) == 4 * BATCH
