@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from islands.protocol.identities import Fate, LearnerName, Phase, Status
+from islands.protocol.identities import Fate, LearnerName, Phase, Status, Version
 from islands.protocol.messages.membership import Refused, Stop
 from islands.protocol.messages.training import FinalRound
 from islands.protocol.settings.run import RunSettings
@@ -101,8 +101,11 @@ def test_the_last_to_stop_begins_the_merge_at_once() -> None:
     assert [part.ticket for part in bench.merge().parts] == [ana.ticket]
 
 
-def test_every_fragment_with_something_left_gets_a_round() -> None:
-    bench = seeded("ana", settings=SETTINGS, fragments=4)
+@pytest.mark.parametrize("overlap_steps", [5, 30])
+def test_every_fragment_with_something_left_gets_a_round(overlap_steps: int) -> None:
+    """Also where more rounds may be open at once than a learner is asked for."""
+    settings = replace(SETTINGS, overlap_steps=overlap_steps)
+    bench = seeded("ana", settings=settings, fragments=4)
     bench.step("ana")
     bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
@@ -112,12 +115,41 @@ def test_every_fragment_with_something_left_gets_a_round() -> None:
         pull = pulls.pop(0)
         done.append(pull.fragment)
         bench.answer(pull)
+        pulls += bench.pulls()
         bench.merge()
         bench.journal()
         pulls += bench.pulls()
         finish_adopting(bench, "ana")
         pulls += bench.pulls()
     assert sorted(done) == [0, 1, 2, 3]
+
+
+def test_work_beside_a_merge_is_asked_for_once_that_is_adopted() -> None:
+    """A learner that carries its work on has some left when it adopts what it contributed to."""
+    bench = seeded("ana", settings=SETTINGS, fragments=4)
+    (pull,) = opened(bench)
+    ana, merged_steps = bench.learners["ana"], bench.learners["ana"].steps
+    bench.answer(pull)
+    bench.merge()
+    bench.journal()
+    bench.step("ana")
+    bench.do(events.StopRequested("enough"))
+    finish(bench, "ana")
+    assert pull.fragment not in [each.fragment for each in bench.pulls()]
+    ana.versions[pull.fragment], ana.marks[pull.fragment] = Version(1, 1), merged_steps
+    asked = bench.pulls()
+    bench.report("ana")
+    asked += bench.pulls()
+    while bench.core.rounds.open:
+        bench.answer(asked.pop(0))
+        bench.merge()
+        bench.journal()
+        asked += bench.pulls()
+        if pull.fragment in [each.fragment for each in asked]:
+            return
+        finish_adopting(bench, "ana")
+        asked += bench.pulls()
+    pytest.fail(f"fragment {pull.fragment} was not asked for again")
 
 
 def test_the_end_follows_the_last_adoption_and_the_last_record() -> None:
