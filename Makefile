@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all lint types imports unit long heart demo bench simulate clean
+.PHONY: help setup test test-all lint types imports unit long optional heart demo bench simulate clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,14 @@ unit: $(STAMP) ## Run the quick tests only
 
 long: $(STAMP)
 	$(BIN)/pytest -m long --numprocesses $(WORKERS) --dist worksteal --quiet
+
+optional: ## Run the tests of what few users install: PyTorch, saved datasets, figures kept elsewhere (7 GB)
+	test -x $(VENV)/optional/bin/python || $(PYTHON) -m venv $(VENV)/optional
+	$(VENV)/optional/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt \
+		--editable '.[dev,hugging-face,jax,mlflow,tasks,tensorboard,text,torch,wandb]'
+	$(VENV)/optional/bin/pytest -m "not long" --numprocesses $(WORKERS) --dist worksteal --quiet \
+		tests/loops tests/sinks tests/tasks
 
 heart: $(STAMP) ## Watch ordinary runs: is everybody merged, does the default train as well as it did?
 	$(BIN)/python -m tests.heart
