@@ -1,7 +1,7 @@
 """The syncer's actor: it performs what `state.py` decides, and turns what happens into events.
 
-All heavy work (checks, merges, the journal) runs on workers, one for each kind
-(`islands.syncer.workers`), so that the loop stays free for heartbeats.
+All heavy work (checks, merges, the journal) runs on workers (`islands.syncer.workers`), so that the
+loop stays free for heartbeats.
 """
 
 import asyncio
@@ -28,30 +28,11 @@ from islands.protocol.identities import FinalVersions, LearnerName, Phase, Role,
 from islands.protocol.membership import HeartbeatContent, MembershipState
 from islands.protocol.messages import training
 from islands.protocol.messages.control import RunEnded
-from islands.protocol.messages.membership import (
-    HeartbeatAck,
-    MembershipChanged,
-    Refused,
-    Stop,
-)
+from islands.protocol.messages.membership import HeartbeatAck, MembershipChanged, Refused, Stop
 from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.syncer import events
-from islands.protocol.syncer.actions import (
-    Action,
-    BeginMerge,
-    Dismiss,
-    DropContribution,
-    Exit,
-    FinishRun,
-    InstallSeed,
-    ReleaseValues,
-    Send,
-    SendValue,
-    WriteJournal,
-)
-from islands.protocol.syncer.core import HANDLERS
+from islands.protocol.syncer import actions, events
 from islands.protocol.syncer.donors import route
-from islands.protocol.syncer.members import ConnectionIndex
+from islands.protocol.syncer.memory import HANDLERS
 from islands.protocol.syncer.precision import levels_of
 from islands.protocol.syncer.recovery import fresh, resume_run
 from islands.protocol.syncer.state import SyncerState
@@ -68,20 +49,11 @@ from messaging.links.link import Lane, Link
 
 
 class SyncerActor(RoleActor[events.Event]):
-    """One start of the syncer.
+    """One start of the syncer; it closes its disk and its workers as it ends.
 
-    Args:
-        name: the syncer's name in the run.
-        context: settings, layout, network and tape.
-        disk: holds the journal; closed when the syncer has ended.
-        workers: do all heavy work; closed when the syncer has ended.
-        optimizer: the outer optimizer.
-        credentials: verify that peers were admitted by the supervisor.
-        shards: number of virtual shards in one pass over the data.
-        rng: makes the jitter of dialling, and the tag of this start in its epoch proof.
-        initial: reads version 0 on the worker if there is no journal; None: a learner sends it.
-        returns_s: time to wait for members that outlived a lost journal; None: not at all.
-        hooks: calls into the host, such as exporting the final values.
+    `shards` are those of one pass over the data. `initial` reads version 0 on the worker if there
+    is no journal; None: a learner sends it. The syncer waits for `returns_s` for members that
+    outlived a lost journal; None: not at all.
     """
 
     def __init__(
@@ -99,7 +71,6 @@ class SyncerActor(RoleActor[events.Event]):
         returns_s: float | None = None,
         hooks: Hooks | None = None,
     ) -> None:
-        """Prepare the actor; `run` reads the journal and begins."""
         super().__init__(name, context)
         self.address = name
         self._hooks = hooks or Hooks()
@@ -122,7 +93,7 @@ class SyncerActor(RoleActor[events.Event]):
         self._rng = rng
         self._initial, self._returns_s = initial, returns_s
         self._acceptor: LinkAcceptor | None = None
-        self._callers = ConnectionIndex()
+        self._callers: dict[int, LearnerName] = {}
         self._undelivered: dict[int, None] = {}
         self._inspections = InspectionQueue(self.store, workers.inspecting, self.now_s, self.post)
         self._sent: dict[int, dict[int, Version]] = {}
@@ -140,11 +111,7 @@ class SyncerActor(RoleActor[events.Event]):
         self._membership = MembershipClient(
             self,
             MembershipState(
-                context.settings.run,
-                Role.SYNCER,
-                name,
-                context.layout.fingerprint,
-                proof=proof,
+                context.settings.run, Role.SYNCER, name, context.layout.fingerprint, proof=proof
             ),
             self._rng,
             sign=self._heartbeat_content,
@@ -230,7 +197,6 @@ class SyncerActor(RoleActor[events.Event]):
         )
 
     async def on_message(self, message: events.Event) -> None:
-        """Handle one event and perform the actions that follow."""
         if not self.begun:
             self._early.append(message)  # of the supervisor, which alone is linked
             return
@@ -249,18 +215,17 @@ class SyncerActor(RoleActor[events.Event]):
         self._disk.close()
 
     def finish(self, reason: str) -> None:
-        """Ask for a proper end of the run."""
         self.post(events.StopRequested(reason))
 
     # --- actions ------------------------------------------------------------------------------
 
     def _handle(self, event: events.Event) -> None:
         now_s = self.now_s()
-        actions = self.state.handle(event, now_s=now_s)
-        for action in actions:
+        decided = self.state.handle(event, now_s=now_s)
+        for action in decided:
             self._perform(action)
-        for action in actions:  # last, since a record holds everything that this event decided
-            if isinstance(action, WriteJournal):
+        for action in decided:  # last, since a record holds everything that this event decided
+            if isinstance(action, actions.WriteJournal):
                 entry = round_entries.Journal(action.sequence, action.fragment, str(action.version))
                 self.record(entry)
         self.waiting_bytes_most = max(self.waiting_bytes_most, self.store.waiting_bytes)
@@ -269,33 +234,33 @@ class SyncerActor(RoleActor[events.Event]):
             self._due_s = deadline_s
             self.ref.tell_later(max(0.0, deadline_s - now_s), events.Ticked())
 
-    def _perform(self, action: Action) -> None:
+    def _perform(self, action: actions.Action) -> None:
         match action:
-            case Send(connection, message):
+            case actions.Send(connection, message):
                 self.send(self.link(connection), message)
-            case SendValue(connection, message):
+            case actions.SendValue(connection, message):
                 self._send_value(connection, message)
-            case Dismiss(connection, message):
+            case actions.Dismiss(connection, message):
                 self.send(self.link(connection), message)
                 self.drop(connection, "dismissed")
-            case BeginMerge(fragment, number):
+            case actions.BeginMerge(fragment, number):
                 self._workers.merging.submit(
                     lambda: self.store.merge(action),
                     lambda facts: self.post(events.MergeFinished(fragment, number, facts)),
                 )
-            case DropContribution(ticket, connection):
+            case actions.DropContribution(ticket, connection):
                 self.store.drop(ticket, connection)
-            case InstallSeed(version, digests):
+            case actions.InstallSeed(version, digests):
                 self.store.install_seed(version, digests)
-            case ReleaseValues(fragment, version):
+            case actions.ReleaseValues(fragment, version):
                 self.store.release(fragment, version)
-            case WriteJournal():
+            case actions.WriteJournal():
                 self._write_journal(action)
             case Record(entry):
                 self.record(self._inspections.note(entry))
-            case FinishRun(reason):
+            case actions.FinishRun(reason):
                 self._finish(reason)
-            case Exit(reason):
+            case actions.Exit(reason):
                 self.ref.stop(reason)
             case _:
                 assert_never(action)
@@ -314,7 +279,7 @@ class SyncerActor(RoleActor[events.Event]):
         sent[fragment] = message.version
         self.send(link, message, self.store.payload(message), Lane.BULK, topic=topic)
 
-    def _write_journal(self, action: WriteJournal) -> None:
+    def _write_journal(self, action: actions.WriteJournal) -> None:
         """Queue a record; its metadata is encoded now, with all that the record promises."""
         metadata = encode(self.state.durable)
         held, fragment, version = self.store.journal_arrays, action.fragment, action.version
@@ -331,7 +296,6 @@ class SyncerActor(RoleActor[events.Event]):
         self._writer.attempt(lambda: export(*held), lambda _: self._report_finished(reason))
 
     def _published(self, reason: str) -> tuple[list[NDArray[np.float32]], FinalVersions] | None:
-        """Return the published values and their cut; None before every fragment has a version."""
         cut = self.state.cut(reason) if self.begun else None
         return None if cut is None else (self.store.published(list(cut.versions)), cut)
 
@@ -343,14 +307,14 @@ class SyncerActor(RoleActor[events.Event]):
             await asyncio.to_thread(self._hooks.stopped, *held)
 
     def _report_finished(self, reason: str) -> None:
-        share = b"" if self._hooks.report is None else self._hooks.report(self.state)
-        self._end = RunEnded(reason), share
+        summary = b"" if self._hooks.report is None else self._hooks.report(self.state)
+        self._end = RunEnded(reason), summary
         self._report_end()
 
     def _report_end(self) -> None:
         if self._end is not None and self._membership is not None:
-            message, share = self._end
-            self._membership.tell(message, (memoryview(share),) if share else ())
+            message, summary = self._end
+            self._membership.tell(message, (memoryview(summary),) if summary else ())
 
     # --- the supervisor -----------------------------------------------------------------------
 
@@ -368,12 +332,9 @@ class SyncerActor(RoleActor[events.Event]):
         match body:
             case MembershipChanged():
                 self.post(body)
-            case Stop():
-                self.post(
-                    events.EndHeard()
-                    if self._end is not None
-                    else events.StopRequested(body.reason)
-                )
+            case Stop(reason):
+                over = self._end is not None
+                self.post(events.EndHeard() if over else events.StopRequested(reason))
             case Refused(_, reason, retry) if not retry:
                 self.fail("supervisor", RefusedError(reason))
 
@@ -385,7 +346,7 @@ class SyncerActor(RoleActor[events.Event]):
         if self._membership is not None:
             self._membership.beat()
         self._report_end()
-        for connection in sorted(self._callers.names):
+        for connection in sorted(self._callers):
             self.send(self.link(connection), HeartbeatAck(self.state.core.members.view.epoch))
         timing, loop = self.context.settings.timing, asyncio.get_running_loop()
         self._beating = loop.call_later(timing.scaled(timing.heartbeat_s), self._beat)
@@ -403,12 +364,12 @@ class SyncerActor(RoleActor[events.Event]):
     def _on_lost(self, connection: int) -> None:
         self._undelivered.pop(connection, None)
         self._sent.pop(connection, None)
-        name = self._callers.forget(connection)
+        name = self._callers.pop(connection, None)
         if name is not None and not self.ref.stopped:
             self.post(events.LinkClosed(name, connection))
 
     def _on_envelope(self, connection: int, envelope: Envelope) -> None:
-        body, name = envelope.body, self._callers.names.get(connection)
+        body, name = envelope.body, self._callers.get(connection)
         match body:
             case training.Hello():
                 self._on_hello(connection, body)
@@ -430,7 +391,7 @@ class SyncerActor(RoleActor[events.Event]):
 
     def _relay(self, connection: int, envelope: Envelope, body: StateRequest | StateOffer) -> None:
         """Forward a message between peers, under the name that its link said hello with."""
-        sender, recipient = self._callers.names[connection], envelope.recipient
+        sender, recipient = self._callers[connection], envelope.recipient
         target = route(self.state.core, connection, sender, recipient, body, self.now_s())
         link = None if target is None else self.link(target)
         if link is not None:
@@ -457,9 +418,11 @@ class SyncerActor(RoleActor[events.Event]):
             return  # it is dismissed, and no message of it is accepted until then
         if (link := self.link(connection)) is not None:
             link.admit()
-        earlier = self._callers.greet(connection, hello.name)
-        if earlier is not None and earlier != connection:
-            self.drop(earlier, "replaced by a newer link")
+        earlier = [each for each, name in self._callers.items() if name == hello.name]
+        self._callers[connection] = hello.name
+        for each in earlier:
+            if each != connection:
+                self.drop(each, "replaced by a newer link")
 
     def _on_seed(self, seed: training.FragmentSeed, payload: tuple[memoryview, ...]) -> None:
         asked, who = self.state.core.versions.seeding, (seed.name, seed.incarnation)

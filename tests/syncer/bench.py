@@ -20,7 +20,7 @@ from islands.protocol.messages.membership import Member, MembershipChanged
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions, events
-from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.memory import RunMemory
 from islands.protocol.syncer.plausibility import Check
 from islands.protocol.syncer.precision import EXACT, Level
 from islands.protocol.syncer.recovery import Durable, fresh
@@ -153,7 +153,7 @@ class Bench:
         self.connections: dict[str, int] = {}
 
     @property
-    def core(self) -> Core:
+    def core(self) -> RunMemory:
         return self.state.core
 
     def do(self, event: events.Event, *, after_s: float = 0.0) -> list[actions.Action]:

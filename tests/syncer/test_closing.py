@@ -11,9 +11,9 @@ from islands.protocol.messages.training import FinalRound
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import BeginMerge, Exit, FinishRun
-from islands.protocol.syncer.commits import in_time_share
-from islands.protocol.syncer.core import ClosingStage
+from islands.protocol.syncer.commits import in_time_fraction
 from islands.protocol.syncer.eligibility import UNANSWERED_MAX
+from islands.protocol.syncer.memory import ClosingStage
 from islands.run.records.summary import share_of
 from tests.syncer.bench import BATCH, Bench, Learner, opened, seeded
 
@@ -386,7 +386,7 @@ def test_who_was_silent_once_is_asked_no_more() -> None:
 def test_lone_steps_do_not_outweigh_the_others_at_the_end(
     steps: int, usual: int, interval: float, share: float
 ) -> None:
-    assert in_time_share(steps, usual, interval) == pytest.approx(share)
+    assert in_time_fraction(steps, usual, interval) == pytest.approx(share)
 
 
 def test_a_learner_that_was_cut_off_is_bounded_in_its_last_merges() -> None:

@@ -5,7 +5,7 @@ An admitted peer that says anything at all ends nobody but itself.
 
 import random
 from dataclasses import fields, is_dataclass, replace
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import msgspec
 import pytest
@@ -27,8 +27,8 @@ from islands.protocol.messages.membership import Evicted, Leave, Refused
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import BeginMerge, Dismiss, DropContribution, Send
-from islands.protocol.syncer.core import HANDLERS
 from islands.protocol.syncer.leases import LeaseBook
+from islands.protocol.syncer.memory import EVENTS, HANDLERS
 from islands.protocol.syncer.plausibility import (
     ANSWERS_KEPT,
     Answers,
@@ -478,6 +478,10 @@ def test_lies_of_all_kinds_end_only_their_sender(number: int) -> None:
     assert not [end for end in desk.ended if getattr(end, "name", "") in HONEST]
     assert desk.bench.core.durable.merges > 20
     assert all(row.imbalance == 0 for row in desk.bench.state.ledger_rows())
+
+
+def test_each_event_has_a_handler() -> None:
+    assert set(get_args(events.Event)) <= EVENTS._of.keys()  # noqa: SLF001
 
 
 def test_what_no_check_foresaw_ends_its_sender(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ from islands.protocol.messages.training import (
 )
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.syncer.actions import BeginMerge, DropContribution
-from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.events import ContributionArrived
+from islands.protocol.syncer.memory import RunMemory
 from islands.protocol.syncer.plausibility import Check
 from islands.protocol.syncer.rounds import Stage
 from islands.protocol.tape.round_entries import FateTold
@@ -27,7 +27,7 @@ ALL = RunSettings(interval_steps=4, fragments=2, quorum=None, timing=Timing(roun
 NOT_FINITE = Check(schema_ok=True, digest_ok=True, finite=False, norm=float("inf"))
 
 
-def stage_of(core: Core, fragment: int = 0) -> Stage | None:
+def stage_of(core: RunMemory, fragment: int = 0) -> Stage | None:
     """Where the round of a fragment is; None without one."""
     return core.rounds.open[fragment].stage if fragment in core.rounds.open else None
 

@@ -128,6 +128,9 @@ class EndHeard:
 PeerEvent = LinkOpened | Received | ContributionArrived | SeedArrived
 """Events that come from a peer, whose content may be false."""
 
+LateEvent = LinkOpened | JournalFinished | SupervisorLinkChanged | EndHeard
+"""Events that still matter once the run is over, and the ledger is closed."""
+
 Event = (
     PeerEvent
     | LinkClosed
