@@ -41,7 +41,10 @@ def advance_closing(core: RunMemory, now_s: float) -> None:
                 closing.go_on(ClosingStage.ROUNDS, now_s)
     if closing.stage is ClosingStage.ROUNDS:
         _closing_rounds(core, closing, now_s, overdue=closing.overdue(now_s))
-    if closing.stage is ClosingStage.ADOPTING and (closing.overdue(now_s) or _adopted(core)):
+    if closing.stage is ClosingStage.ADOPTING and (
+        closing.overdue(now_s)
+        or not core.any_learner("behind", lambda learner: _is_behind(core, learner))
+    ):
         closing.enter(ClosingStage.CUTTING)
         end_unsettled(core, closing.reason)
         core.durable.finished = closing.reason
@@ -268,11 +271,6 @@ def _awaited(core: RunMemory, fragment: int) -> bool:
         return merged is not None and (held is None or held < merged)
 
     return core.any_learner(f"awaited {fragment}", awaited)
-
-
-def _adopted(core: RunMemory) -> bool:
-    """Return whether every ready learner holds the last version of every fragment."""
-    return not core.any_learner("behind", lambda learner: _is_behind(core, learner))
 
 
 def _is_behind(core: RunMemory, learner: LearnerRecord) -> bool:

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from islands.protocol.identities import Fate, LearnerName, Role, Ticket
-from islands.protocol.messages.training import (
-    Contribution,
-    ContributionDeclined,
-    ContributionFate,
-    ContributionOffered,
-)
+from islands.protocol.messages import training
 from islands.protocol.syncer.actions import DropContribution
 from islands.protocol.syncer.eligibility import stale_because
 from islands.protocol.syncer.events import ContributionArrived
@@ -146,7 +141,7 @@ def _refusal_of(
 
 
 def refuse(
-    core: RunMemory, contribution: Contribution, refused: Refusal, connection: int | None
+    core: RunMemory, contribution: training.Contribution, refused: Refusal, connection: int | None
 ) -> None:
     ticket = contribution.ticket
     core.actions.append(DropContribution(ticket))
@@ -159,11 +154,11 @@ def refuse(
         connection = learner.connection
     if connection is None:
         return
-    fate = ContributionFate(ticket, contribution.fragment, refused.fate, refused.reason)
+    fate = training.ContributionFate(ticket, contribution.fragment, refused.fate, refused.reason)
     core.send(connection, fate)
 
 
-def _discarded(core: RunMemory, contribution: Contribution) -> bool:
+def _discarded(core: RunMemory, contribution: training.Contribution) -> bool:
     """Return whether the sender has already reported that it discarded these tokens.
 
     A report may overtake a contribution: if it holds a version that decided the ticket, the tokens
@@ -198,9 +193,9 @@ def _drop(core: RunMemory, ticket: Ticket, connection: int) -> None:
         core.actions.append(DropContribution(ticket, None if held is None else connection))
 
 
-@HANDLERS.handles(ContributionOffered)
+@HANDLERS.handles(training.ContributionOffered)
 def on_offered(
-    core: RunMemory, offered: ContributionOffered, connection: int, now_s: float
+    core: RunMemory, offered: training.ContributionOffered, connection: int, now_s: float
 ) -> None:
     """Note since when a contribution has been on its way (`precision.py`)."""
     learner = _asked(core, offered.ticket, connection)
@@ -240,9 +235,9 @@ def _asked(core: RunMemory, ticket: Ticket, connection: int) -> LearnerRecord | 
     return learner if valid else None
 
 
-@HANDLERS.handles(ContributionDeclined)
+@HANDLERS.handles(training.ContributionDeclined)
 def on_decline(
-    core: RunMemory, declined: ContributionDeclined, connection: int, now_s: float
+    core: RunMemory, declined: training.ContributionDeclined, connection: int, now_s: float
 ) -> None:
     """Excuse a learner that has nothing to answer this pull with.
 
@@ -293,7 +288,9 @@ def withdraw(core: RunMemory, name: LearnerName) -> None:
             record_fate(core, admitted.contribution, Fate.REJECTED, reason="fenced")
 
 
-def record_fate(core: RunMemory, contribution: Contribution, fate: Fate, **why: str) -> None:
+def record_fate(
+    core: RunMemory, contribution: training.Contribution, fate: Fate, **why: str
+) -> None:
     """Put a contribution's fate on the tape, with the reason or the version that holds it."""
     core.record(
         round_entries.FateTold(

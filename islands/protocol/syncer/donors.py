@@ -18,16 +18,7 @@ from islands.protocol.syncer.memory import RunMemory
 def name_donor(
     core: RunMemory, learner: LearnerRecord, hello: Hello, now_s: float
 ) -> LearnerName | None:
-    """Return the donor for a learner that said hello, and let it ask that one."""
-    donor = donor_for(core, hello)
-    if donor is None or not core.members.may_have_donor(hello.name, now_s):
-        return None
-    learner.donor = donor
-    return donor
-
-
-def donor_for(core: RunMemory, hello: Hello) -> LearnerName | None:
-    """Return another learner for one that holds nothing while the run goes on.
+    """Return another learner for one that holds nothing while the run goes on; it may ask that one.
 
     That is the one with most tokens in its incarnation, whose moments have seen most; ties are
     broken by name. Tokens are bounded by what was granted. Steps are only a learner's claim: ranked
@@ -40,7 +31,11 @@ def donor_for(core: RunMemory, hello: Hello) -> LearnerName | None:
         return None
     able = (one for one in core.members.learners.values() if may_donate(one))
     ranks = ((-one.progress.tokens, one.name) for one in able if one.name != hello.name)
-    return min(ranks, default=(0, None))[1]
+    donor = min(ranks, default=(0, None))[1]
+    if donor is None or not core.members.may_have_donor(hello.name, now_s):
+        return None
+    learner.donor = donor
+    return donor
 
 
 def route(

@@ -35,11 +35,7 @@ def unready_because(learner: LearnerRecord) -> str | None:
 
 
 def ineligible_because(
-    learner: LearnerRecord,
-    fragment: int,
-    *,
-    kept: Collection[Version],
-    merged: Version | None,
+    learner: LearnerRecord, fragment: int, *, kept: Collection[Version], merged: Version | None
 ) -> str | None:
     """Return the first reason against asking a learner for a fragment, or None.
 

@@ -20,25 +20,27 @@ def grant(core: RunMemory, now_s: float) -> None:
 
 
 def _top_up(core: RunMemory, name: LearnerName, now_s: float) -> None:
-    leases, learner = core.durable.leases, core.members.learners.get(name)
-    if name not in core.members.index.readers or name not in leases.holders or learner is None:
+    book, learner = core.durable.leases, core.members.learners.get(name)
+    if name not in core.members.index.readers or name not in book.holders or learner is None:
         return
     if not learner.reachable:
         return
     progress, batch = learner.progress, believed_batch(learner.progress)
-    holder = leases.holders[name]
+    holder = book.holders[name]
     unused_tokens, held = holder.unused_tokens, holder.leases
-    granted = leases.top_up(
+    granted = book.top_up(
         name,
         batch_tokens=batch,
         members=len(core.members.index.sharers),
         reading=len(core.members.index.readers),
         chunk_steps=_chunk_steps(core, learner),
-        proven=progress.steps > 0 or not core.any_learner("proven", _has_read),
+        proven=progress.steps > 0
+        or not core.any_learner("proven", lambda one: one.reads and one.progress.steps > 0),
     )
     core.journal.set_hungry(name, hungry=holder.unused_tokens < batch)
     if granted:
-        _record_grant(core, name)
+        leases = [(lease.pass_index, lease.shard, lease.position) for lease in holder.leases]
+        core.record(Granted(name, str(holder.incarnation), holder.quota_tokens, leases))
         lasts_s = progress.step_time_s * unused_tokens / max(1, batch)
         short = lasts_s < OUTAGE_S / 2  # the syncer may crash the next moment
         needed = holder.leases is not held or name in core.journal.grants or short
@@ -51,13 +53,3 @@ def _chunk_steps(core: RunMemory, learner: LearnerRecord) -> int:
     if learner.name in core.health.idle and not learner.progress.steps:
         return 1
     return grant_steps(core.durable.leases.chunk_steps, learner.progress.step_time_s)
-
-
-def _has_read(learner: LearnerRecord) -> bool:
-    return learner.progress.batch_tokens > 0 and learner.progress.steps > 0
-
-
-def _record_grant(core: RunMemory, name: LearnerName) -> None:
-    holder = core.durable.leases.holders[name]
-    leases = [(lease.pass_index, lease.shard, lease.position) for lease in holder.leases]
-    core.record(Granted(name, str(holder.incarnation), holder.quota_tokens, leases))

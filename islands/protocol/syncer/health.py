@@ -65,27 +65,6 @@ class MergeWatch(Watch):
         self.abandoned += 1
 
 
-def why(
-    left_out: dict[LearnerName, str], waiting_s: dict[LearnerName, float], late_s: dict[str, float]
-) -> dict[str, str]:
-    """Return a sentence for each of the first few learners by name.
-
-    `left_out` says why a learner is not asked, `waiting_s` for how long its answer has been
-    awaited, `late_s` by how much its last answer missed its round.
-    """
-    reasons: dict[str, str] = {}
-    for name in sorted({*left_out, *waiting_s})[:NAMED_MOST]:
-        parts = []
-        if name in waiting_s:
-            parts.append(f"asked {waiting_s[name]:.1f} s ago, has not answered")
-        elif name in left_out:
-            parts.append(left_out[name])
-        if name in late_s:
-            parts.append(f"its last answer came {late_s[name]:.1f} s too late")
-        reasons[name] = "; ".join(parts)
-    return reasons
-
-
 @dataclass(slots=True)
 class Standing:
     """Since when an account shows no work: its tokens, and what its learner reports to hold."""

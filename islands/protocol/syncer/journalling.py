@@ -65,8 +65,7 @@ class Journalling:
     repeatedly before it is durable, and only what is durable is sent. `ungranted` are the learners
     that may need tokens or data since the last grants, `hungry` those that could not be given a
     whole batch, and `unspent` shows that tokens are left (`closing.py`). Up to `counted_s` time
-    counts against the budget. `lag_s` is for how long the record `oldest` has been the oldest of
-    those that are not durable.
+    counts against the budget. Since `waiting_s` the oldest record has waited to become durable.
     """
 
     counted_s: float
@@ -79,16 +78,13 @@ class Journalling:
     ungranted: dict[LearnerName, None] = field(default_factory=dict)
     hungry: dict[LearnerName, None] = field(default_factory=dict)
     unspent: tuple[LearnerName, LearnerName | None] | None = None
-    oldest: int | None = None
-    oldest_s: float = 0.0
-    lag_s: float = 0.0
+    waiting_s: float = 0.0
     changes: int = 0
 
-    def look(self, now_s: float) -> None:
-        oldest = self.journalling[0][0] if self.journalling else None
-        if oldest is None or oldest != self.oldest:
-            self.oldest, self.oldest_s = oldest, now_s
-        self.lag_s = now_s - self.oldest_s
+    @property
+    def lag_s(self) -> float:
+        """For how long the oldest record has waited to become durable, at the last event."""
+        return self.counted_s - self.waiting_s if self.journalling else 0.0
 
     @property
     def blocked(self) -> bool:
@@ -100,22 +96,21 @@ class Journalling:
         return not self.journalling and self.records.due_s is None
 
     def write(
-        self,
-        sequence: int,
-        fragment: int | None,
-        grant_of: Callable[[LearnerName], LeaseGranted],
+        self, sequence: int, fragment: int | None, grant_of: Callable[[LearnerName], LeaseGranted]
     ) -> None:
         """Note that a record is being written: it holds all grants that no record has yet."""
         held = [name for name, covered in self.grants.items() if covered is None]
         self.grants.update(dict.fromkeys(held, sequence))
         if held:
             self.written_grants.append((sequence, {name: grant_of(name) for name in held}))
+        if not self.journalling:
+            self.waiting_s = self.counted_s
         self.journalling.append((sequence, fragment))
         self.changes += 1
 
     def take_durable(self, sequence: int) -> list[int]:
         """Take out the records up to a number, which are durable; return their fragments."""
-        fragments = []
+        fragments, self.waiting_s = [], self.counted_s
         while self.journalling and self.journalling[0][0] <= sequence:
             _, fragment = self.journalling.popleft()
             if fragment is not None:

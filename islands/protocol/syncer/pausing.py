@@ -8,7 +8,7 @@ Time counts against `budget_s` from version 0 on, while the run neither is pause
 over all starts of the syncer, without the time between the last record of one and its crash.
 """
 
-from islands.protocol.identities import TRAINING, LearnerName, Phase, Role
+from islands.protocol.identities import LearnerName, Role
 from islands.protocol.messages.training import Paused
 from islands.protocol.syncer.memory import RunMemory
 from islands.protocol.tape import member_entries
@@ -29,12 +29,6 @@ def send_paused(core: RunMemory, name: LearnerName) -> None:
     learner = core.members.learners[name]
     if learner.role is Role.LEARNER:
         core.send(learner.connection, Paused(core.durable.epoch, core.durable.paused))
-
-
-def missed_pause(core: RunMemory, name: LearnerName) -> bool:
-    """Return whether a learner steps although the run is paused, or the other way round."""
-    phase = core.members.learners[name].phase
-    return phase in TRAINING if core.durable.paused else phase is Phase.PAUSED
 
 
 def count_time(core: RunMemory, now_s: float) -> None:

@@ -5,13 +5,13 @@ it took longer than it did lately (`timeouts.py`). The wait for an answer, for a
 seed doubles after each repetition; all else is small.
 """
 
-from islands.protocol.identities import TRAINING, LearnerName, Role
+from islands.protocol.identities import TRAINING, LearnerName, Phase, Role
 from islands.protocol.syncer.commits import release_old_values
 from islands.protocol.syncer.events import Ticked
-from islands.protocol.syncer.health import why
+from islands.protocol.syncer.health import NAMED_MOST
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.memory import EVENTS, RunMemory
-from islands.protocol.syncer.pausing import missed_pause, send_paused
+from islands.protocol.syncer.pausing import send_paused
 from islands.protocol.syncer.recipients import send_lacking
 from islands.protocol.syncer.scheduling import send_pull
 from islands.protocol.syncer.seeding import repeat_request
@@ -63,7 +63,9 @@ def _repeat_to(core: RunMemory, name: LearnerName, now_s: float) -> None:
     granted = 0 if holder is None or name in core.journal.grants else holder.quota_tokens
     if learner.progress.quota_tokens < granted:
         core.send(learner.connection, core.grant_of(name))
-    if missed_pause(core, name) and core.closing is None:
+    phase, paused = learner.phase, core.durable.paused
+    missed_pause = phase in TRAINING if paused else phase is Phase.PAUSED
+    if missed_pause and core.closing is None:
         send_paused(core, name)
     send_lacking(core, learner, now_s, interval_s)
 
@@ -91,30 +93,32 @@ def _look_at_merges(core: RunMemory, now_s: float) -> None:
     )
     if for_s is None:
         return
-    fragment = core.durable.round % core.fragments
-    learners = {
-        name: one for name, one in core.members.learners.items() if one.role is Role.LEARNER
-    }
-    left_out = {name: core.ineligible(name, fragment) or "may be asked" for name in learners}
-    waiting_s = {
-        name: now_s - round_.asked_s[name]
-        for round_ in core.rounds.open.values()
-        for name in round_.waiting
-    }
-    late_s = {
-        str(name): one.exchange.late_s
-        for name, one in learners.items()
-        if one.exchange.late_s is not None
-    }
     core.record(
         NothingMerged(
             for_s=for_s,
             rounds_open=len(core.rounds.open),
             rounds_abandoned=watch.abandoned,
             quorum=core.settings.quorum,
-            because=why(left_out, waiting_s, late_s),
+            because=_why_nothing_merges(core, now_s),
         )
     )
+
+
+def _why_nothing_merges(core: RunMemory, now_s: float) -> dict[str, str]:
+    """Return a sentence for each of the first few learners by name."""
+    fragment, reasons = core.durable.round % core.fragments, dict[str, str]()
+    rounds = core.rounds.open.values()
+    asked_s = {name: one.asked_s[name] for one in rounds for name in one.waiting}
+    known = (core.members.learners[name] for name in core.names())
+    for learner in [one for one in known if one.role is Role.LEARNER][:NAMED_MOST]:
+        name, late_s = learner.name, learner.exchange.late_s
+        if name in asked_s:
+            reason = f"asked {now_s - asked_s[name]:.1f} s ago, has not answered"
+        else:
+            reason = core.ineligible(name, fragment) or "may be asked"
+        late = "" if late_s is None else f"; its last answer came {late_s:.1f} s too late"
+        reasons[name] = reason + late
+    return reasons
 
 
 def _at_work(learner: LearnerRecord) -> bool:

@@ -18,7 +18,7 @@ from islands.protocol.messages.membership import (
 )
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.messages.training import FinalRound, Hello, Paused, Welcome
-from islands.protocol.syncer import events
+from islands.protocol.syncer import events, reports
 from islands.protocol.syncer.actions import Dismiss
 from islands.protocol.syncer.closing import begin_closing
 from islands.protocol.syncer.donors import name_donor
@@ -29,13 +29,6 @@ from islands.protocol.syncer.pausing import set_paused
 from islands.protocol.syncer.plausibility import news_of
 from islands.protocol.syncer.precision import AdaptivePrecision
 from islands.protocol.syncer.recipients import send_lacking
-from islands.protocol.syncer.reports import (
-    admit_report,
-    dismiss_wrong,
-    goes_back,
-    last_word,
-    wrong_because,
-)
 from islands.protocol.syncer.retirement import close_accounts, end, retire
 from islands.protocol.syncer.rounds import Stage
 from islands.protocol.syncer.scheduling import ask_later
@@ -59,7 +52,7 @@ def end_peer(core: RunMemory, event: events.PeerEvent, wrong: str, now_s: float)
     connection = None if isinstance(event, events.SeedArrived) else event.connection
     learner = core.members.learners.get(name)
     if learner is not None:
-        dismiss_wrong(core, learner, wrong, now_s)
+        reports.dismiss_wrong(core, learner, wrong, now_s)
     elif connection is not None:
         core.record(member_entries.WrongReport(name, wrong))
         reason = f"what it said cannot be handled: {wrong}"
@@ -110,8 +103,9 @@ def on_link_opened(core: RunMemory, event: events.LinkOpened, now_s: float) -> N
     if core.closing is not None:
         core.send(connection, FinalRound(core.durable.epoch, core.closing.reason))
     core.record(member_entries.Linked(hello.name, str(hello.incarnation)))
-    if not goes_back(learner.progress, hello.progress, news_of(learner.progress, hello.progress)):
-        admit_report(core, learner, hello.progress)
+    before, report = learner.progress, hello.progress
+    if not reports.goes_back(before, report, news_of(before, report)):
+        reports.admit_report(core, learner, report)
     interval_s = core.resend_s(learner.exchange.adoptions_s.value)
     send_lacking(core, learner, now_s, interval_s, hello.digests)
     if learner.role is Role.LEARNER:
@@ -162,7 +156,9 @@ def _part(core: RunMemory, hello: Hello, wrong: str, now_s: float) -> Refused | 
     book = core.durable.ledger.books.get(hello.name)
     same = book is not None and book.incarnation == hello.incarnation
     unknown = hello.progress.tokens - (book.processed if book is not None and same else 0)
-    return last_word(core, hello.name, hello.incarnation, wrong, now_s, unknown_tokens=unknown)
+    return reports.last_word(
+        core, hello.name, hello.incarnation, wrong, now_s, unknown_tokens=unknown
+    )
 
 
 def _wrong_because(core: RunMemory, hello: Hello) -> str | None:
@@ -170,9 +166,9 @@ def _wrong_because(core: RunMemory, hello: Hello) -> str | None:
     same = known is not None and known.incarnation == hello.incarnation
     before = known.progress if known is not None and same else None
     news = news_of(before, report)
-    if before is not None and goes_back(before, report, news):
+    if before is not None and reports.goes_back(before, report, news):
         return None  # an old report, delivered once more, is not taken in
-    return wrong_because(core, report, before, news)
+    return reports.wrong_because(core, report, before, news)
 
 
 def _fenced(core: RunMemory, hello: Hello) -> bool:

@@ -12,7 +12,7 @@ from islands.protocol.identities import FinalVersions, Phase, Version
 from islands.protocol.membership import HeartbeatContent
 from islands.protocol.settings.choices import LearnerWaits, Trigger
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer import events
+from islands.protocol.syncer import events, scheduling
 from islands.protocol.syncer.actions import Action
 from islands.protocol.syncer.closing import advance_closing, resume_end
 from islands.protocol.syncer.grace import Pace
@@ -27,12 +27,6 @@ from islands.protocol.syncer.precision import EXACT, Level
 from islands.protocol.syncer.recovery import Durable
 from islands.protocol.syncer.retries import next_sweep_s
 from islands.protocol.syncer.rounds import Rounds, Stage
-from islands.protocol.syncer.scheduling import (
-    close_rounds,
-    current_grace_s,
-    open_rounds,
-    open_turns,
-)
 from islands.protocol.syncer.seeding import request_seed
 from islands.protocol.syncer.sessions import end_peer
 from islands.protocol.syncer.versions import Versions
@@ -63,6 +57,9 @@ class SyncerState:
         levels: Sequence[Level] = EXACT,
     ) -> None:
         fragments = len(durable.published)
+        interval_steps, ahead_steps = settings.round_interval_steps(fragments), 0.0
+        if settings.learner_waits is LearnerWaits.AT_TAU:
+            ahead_steps = interval_steps + settings.overlap_steps_max
         returns_until_s = None if returns_s is None else now_s + returns_s
         self.core = RunMemory(
             settings=settings,
@@ -70,7 +67,7 @@ class SyncerState:
             epoch_proof=epoch_proof,
             durable=durable,
             rounds=Rounds(
-                pace=_pace(settings, fragments),
+                pace=Pace(settings.pace_by, interval_steps, ahead_steps),
                 gauges=[NormGauge(settings.norm_limit) for _ in range(fragments)],
             ),
             versions=Versions.of(
@@ -141,7 +138,6 @@ class SyncerState:
                     raise
                 end_peer(core, event, repr(error), now_s)
         self._advance(now_s)
-        core.journal.look(now_s)
         if core.closing is None and len(core.rounds.open) > core.settings.open_rounds_max(
             core.fragments
         ):
@@ -154,13 +150,13 @@ class SyncerState:
         for _ in range(FIXED_POINT_LIMIT):
             before = core.changes
             request_seed(core, now_s)
-            close_rounds(core, now_s)
+            scheduling.close_rounds(core, now_s)
             advance_closing(core, now_s)
             if core.closing is None and core.seeded and not core.durable.paused:
                 if core.settings.trigger is Trigger.LEARNER:
-                    open_turns(core, now_s)
+                    scheduling.open_turns(core, now_s)
                 else:
-                    open_rounds(core, now_s)
+                    scheduling.open_rounds(core, now_s)
                 grant(core, now_s)
             core.write_due(now_s)
             if core.changes == before:
@@ -179,7 +175,7 @@ class SyncerState:
             return min((at_s for at_s in due if at_s > now_s), default=later_s)
         sweep_s = next_sweep_s(core, now_s)
         due = [core.next_record_s() or 0.0]
-        waited_s = current_grace_s(core)
+        waited_s = scheduling.current_grace_s(core)
         for round_ in core.rounds.open.values():
             if round_.stage is Stage.COLLECTING:
                 due += [round_.opened_s + round_.timeout_s, round_.patient_until_s]
@@ -188,10 +184,3 @@ class SyncerState:
         if core.closing is not None:
             due.append(core.closing.deadline_s)
         return min([sweep_s, *(at_s for at_s in due if at_s > now_s)])
-
-
-def _pace(settings: RunSettings, fragments: int) -> Pace:
-    interval_steps, ahead_steps = settings.round_interval_steps(fragments), 0.0
-    if settings.learner_waits is LearnerWaits.AT_TAU:
-        ahead_steps = interval_steps + settings.overlap_steps_max
-    return Pace(settings.pace_by, interval_steps, ahead_steps)
