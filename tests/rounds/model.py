@@ -32,21 +32,9 @@ from islands.protocol.identities import (
 from islands.protocol.learner import actions as learner_actions
 from islands.protocol.learner import events as learner_events
 from islands.protocol.learner.state import LearnerState
-from islands.protocol.messages.membership import (
-    Join,
-    Joined,
-    Leave,
-    Member,
-    MembershipChanged,
-)
+from islands.protocol.messages import training
+from islands.protocol.messages.membership import Join, Joined, Leave, Member, MembershipChanged
 from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.messages.training import (
-    Contribution,
-    ContributionDeclined,
-    Hello,
-    LeaseGranted,
-    Progress,
-)
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
@@ -65,11 +53,14 @@ SHARD_RECORDS = 40
 MOMENTS = learner_events.TrainerMade("moments", 3)
 TICK_S = 0.25
 NOBODY_STEPPED = Received(
-    Progress(LearnerName("nobody"), Incarnation(0, 0), Phase.STEPPING, 0, 0, 0.0, 0, 0, (), ()), 0
+    training.Progress(
+        LearnerName("nobody"), Incarnation(0, 0), Phase.STEPPING, 0, 0, 0.0, 0, 0, (), ()
+    ),
+    0,
 )
 """What a syncer may hear that tells it nothing: a report of a learner that it does not know."""
 
-GRANT_OF_NOBODY = learner_events.FromSyncer(LeaseGranted(0, Incarnation(0, 0), 0, ()))
+GRANT_OF_NOBODY = learner_events.FromSyncer(training.LeaseGranted(0, Incarnation(0, 0), 0, ()))
 """What a learner may hear that changes nothing for it: a grant to another incarnation."""
 
 
@@ -142,20 +133,10 @@ class Link:
 class Model:
     """A run: `step_times` gives each learner's mean seconds per step.
 
-    Args:
-        settings: of the run.
-        step_times: one per learner, in seconds.
-        fragments: P of the plan, if it makes fewer than the settings want.
-        noise: standard deviation of a step's time, as share of its mean.
-        seed: of phases and noise.
-        link: times of the model.
-        journal: keep what is durable, so that the syncer may be restarted (slower).
-        tick_s: between two heartbeats.
-        shard_records: batches in a shard of the data.
-
-    Attributes:
-        rests: whether after each event every state is shown one that says nothing, to which it has
-            nothing to say: its rules were at rest.
+    `fragments` is P of the plan, if it makes fewer than the settings want; `noise` the standard
+    deviation of a step's time, as a fraction of its mean. With `journal`, what is durable is kept,
+    so that the syncer may be restarted (slower). With `rests`, every state is shown an event that
+    says nothing after each one, to which it has nothing to say: its rules were at rest.
     """
 
     def __init__(
@@ -247,15 +228,13 @@ class Model:
         incarnation = Incarnation(1, self._next("admission"))
         self.view[name] = Member(name, incarnation, Status.LIVE)
         self._publish()
-        where = ("syncer",)
-        joined = Joined(self.settings.run, name, incarnation, "", 1, where)
+        joined = Joined(self.settings.run, name, incarnation, "", 1, ("syncer",))
         self._learner(name, learner_events.FromSupervisor(joined))
 
     def _publish(self) -> None:
         if self.syncer_up:
             members = tuple(self.view[name] for name in sorted(self.view))
-            view = MembershipChanged(1, members)
-            self._syncer(view)
+            self._syncer(MembershipChanged(1, members))
 
     def set_status(self, text: str, status: Status) -> None:
         """The supervisor changes its mind about a learner's incarnation."""
@@ -525,7 +504,9 @@ class Model:
         if self.learners.get(learner.name) is learner and learner.incarnation is None:
             self._admit(join)
 
-    def _contribute(self, name: LearnerName, compute: FakeCompute, message: Contribution) -> None:
+    def _contribute(
+        self, name: LearnerName, compute: FakeCompute, message: training.Contribution
+    ) -> None:
         if name in self.muted:
             return
         work = compute.snapshots[message.fragment]
@@ -540,13 +521,9 @@ class Model:
 
     def _to_syncer(self, name: LearnerName, message: object) -> None:
         match message:
-            case Hello():
+            case training.Hello():
                 self._up(name, lambda c: syncer_events.LinkOpened(message, c, trusted=True))
-            case Progress():
-                self._up(name, lambda c: Received(message, c))
-            case ContributionDeclined():
-                self._up(name, lambda c: Received(message, c))
-            case Leave():
+            case training.Progress() | training.ContributionDeclined() | Leave():
                 self._up(name, lambda c: Received(message, c))
             case _:
                 pass

@@ -20,18 +20,20 @@ from islands.protocol.messages.membership import Member, MembershipChanged
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions, events
-from islands.protocol.syncer.memory import RunMemory
+from islands.protocol.syncer.leases import Holder
+from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.memory import Closing, RunMemory
 from islands.protocol.syncer.plausibility import Check
 from islands.protocol.syncer.precision import EXACT, Level
 from islands.protocol.syncer.recovery import Durable, fresh
 from islands.protocol.syncer.state import SyncerState
+from islands.protocol.syncer.versions import Seeding
 from islands.protocol.tape.entry import Entry, Record
 from islands.protocol.tape.round_entries import FateTold
 from tests.syncer.recount import recount
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Entry)
-
 FINGERPRINT = "bench"
 BATCH = 10
 GOOD = Check(schema_ok=True, digest_ok=True, finite=True, norm=1.0)
@@ -156,6 +158,23 @@ class Bench:
     def core(self) -> RunMemory:
         return self.state.core
 
+    @property
+    def seeding(self) -> Seeding:
+        seeding = self.core.versions.seeding
+        assert seeding is not None, "a learner was asked for version 0"
+        return seeding
+
+    @property
+    def closing(self) -> Closing:
+        assert self.core.closing is not None, "the run closes"
+        return self.core.closing
+
+    def record(self, name: str) -> LearnerRecord:
+        return self.core.members.learners[LearnerName(name)]
+
+    def holder(self, name: str) -> Holder:
+        return self.core.durable.leases.holders[LearnerName(name)]
+
     def do(self, event: events.Event, *, after_s: float = 0.0) -> list[actions.Action]:
         """Handle one event, `after_s` later; returns and keeps the actions."""
         self.now_s += after_s
@@ -232,6 +251,18 @@ class Bench:
         self.do(events.MergeFinished(begun.fragment, begun.round, facts))
         return begun
 
+    def commit(
+        self,
+        pulls: Sequence[training.PullFragment] = (),
+        increment: events.IncrementFacts | None = None,
+    ) -> actions.BeginMerge:
+        """Pulls are answered; the merge that was begun is computed and durable."""
+        for pull in pulls:
+            self.answer(pull)
+        begun = self.merge(increment=increment)
+        self.journal()
+        return begun
+
     def view(
         self, name: str, status: Status, *, counter: int = 1, epoch: int = 1
     ) -> list[actions.Action]:
@@ -240,12 +271,9 @@ class Bench:
 
     def seed(self) -> None:
         """The learner that was asked sends version 0; it becomes durable; all adopt it."""
-        seeding = self.core.versions.seeding
-        assert seeding is not None, "a learner was asked for version 0"
-        for index in range(self.fragments):
-            seed = training.FragmentSeed(
-                self.core.durable.epoch, FragmentIndex(index), seeding.name, seeding.incarnation, ""
-            )
+        epoch, seeding = self.core.durable.epoch, self.seeding
+        for index in map(FragmentIndex, range(self.fragments)):
+            seed = training.FragmentSeed(epoch, index, seeding.name, seeding.incarnation, "")
             self.do(events.SeedArrived(seed, intact=True))
         self.journal()
         for name in sorted(self.learners):
@@ -286,6 +314,12 @@ class Bench:
 
     def dismissed(self) -> list[object]:
         return [action.message for action in self.of(actions.Dismiss)]
+
+    def last_word(self, kind: type[T]) -> T:
+        """The only dismissal of the last events."""
+        (word,) = self.dismissed()
+        assert isinstance(word, kind)
+        return word
 
     def fates(self) -> list[tuple[Fate, str]]:
         """Fates that the last events recorded, with reasons."""

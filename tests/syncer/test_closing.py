@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from islands.protocol.identities import Fate, LearnerName, Phase, Status
+from islands.protocol.identities import Fate, Phase, Status
 from islands.protocol.messages.membership import Refused, Stop
 from islands.protocol.messages.training import FinalRound
 from islands.protocol.settings.run import RunSettings
@@ -27,7 +27,7 @@ def finish(bench: Bench, name: str) -> None:
 
 def stage_of(bench: Bench) -> ClosingStage | None:
     """How far the end has come; None before it has begun."""
-    return None if bench.core.closing is None else bench.core.closing.stage
+    return None if bench.core.closing is None else bench.closing.stage
 
 
 def finish_adopting(bench: Bench, name: str) -> None:
@@ -42,8 +42,7 @@ def test_a_stop_is_announced_and_journalled() -> None:
     assert bench.written()
     again = Bench(SETTINGS, fragments=4, durable=bench.core.durable, epoch=2)
     again.tick(0.0)
-    assert again.core.closing is not None
-    assert again.core.closing.reason == "enough"
+    assert again.closing.reason == "enough"
 
 
 def test_a_restarted_syncer_waits_for_those_who_have_yet_to_come_back() -> None:
@@ -78,9 +77,7 @@ def test_what_only_the_end_merges_is_no_yield() -> None:
     bench.step("ana", 400 - bench.learners["ana"].steps)
     bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
-    bench.answer(first)
-    bench.merge()
-    bench.journal()
+    bench.commit([first])
     (second,) = bench.pulls()
     bench.answer(second)
     bench.merge()
@@ -111,9 +108,7 @@ def test_every_fragment_with_something_left_gets_a_round() -> None:
     while pulls:
         pull = pulls.pop(0)
         done.append(pull.fragment)
-        bench.answer(pull)
-        bench.merge()
-        bench.journal()
+        bench.commit([pull])
         pulls += bench.pulls()
         finish_adopting(bench, "ana")
         pulls += bench.pulls()
@@ -160,17 +155,6 @@ def test_the_deadline_merges_what_has_arrived() -> None:
     assert len(bench.merge().parts) == 1
 
 
-@pytest.mark.parametrize("settings", [RunSettings(budget_s=5.0, fragments=2)])
-def test_time_ends_a_run(settings: RunSettings) -> None:
-    """`budget_s` seconds after the start the run closes."""
-    bench = seeded("ana", settings=settings)
-    bench.tick(4.9)
-    assert stage_of(bench) is None
-    bench.tick(0.2)
-    assert bench.core.closing is not None
-    assert bench.core.closing.reason == "time"
-
-
 def test_used_tokens_end_a_run() -> None:
     settings = RunSettings(interval_steps=4, fragments=2, budget_tokens=4 * BATCH)
     bench = seeded("ana", settings=settings)
@@ -181,8 +165,7 @@ def test_used_tokens_end_a_run() -> None:
             bench.merge()
         bench.step("ana")
         bench.journal()
-    assert bench.core.closing is not None
-    assert bench.core.closing.reason == "tokens"
+    assert bench.closing.reason == "tokens"
 
 
 def test_the_absent_are_ended_with_the_run() -> None:
@@ -229,11 +212,10 @@ def test_who_never_answered_does_not_postpone_the_end() -> None:
     for _ in range(6):
         bench.step("ana", 10)
         pass_time(bench, 600.0)
-    assert len(bench.core.members.learners[LearnerName("ana")].pulls) == UNANSWERED_MAX
+    assert len(bench.record("ana").pulls) == UNANSWERED_MAX
     bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
-    assert bench.core.closing is not None
-    assert bench.core.closing.patience_s == SETTINGS.timing.final_s
+    assert bench.closing.patience_s == SETTINGS.timing.final_s
     pass_time(bench, 4 * SETTINGS.timing.final_s)
     assert stage_of(bench) is ClosingStage.FINISHED
 
@@ -321,8 +303,7 @@ def test_who_dials_in_after_the_end_is_told_to_stop() -> None:
     bench.hello("ben")
     assert bench.dismissed() == [Stop("enough")]
     bench.do(events.LinkOpened(bench.hello_of(bench.learners["ben"]), 60, trusted=False))
-    (refused,) = bench.dismissed()
-    assert isinstance(refused, Refused)
+    bench.last_word(Refused)
     assert "ben" not in bench.core.durable.ledger.books
 
 

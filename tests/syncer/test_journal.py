@@ -409,23 +409,6 @@ def test_a_record_whose_check_failed_is_not_written_again(tmp_path: Path) -> Non
     assert contents(tmp_path) == before
 
 
-def test_epochs_only_grow(tmp_path: Path) -> None:
-    taken = [Journal(RealDisk(tmp_path), 0).begin_epoch(1) for _ in range(5)]
-    taken.append(Journal(RealDisk(tmp_path), 0).begin_epoch(40))
-    taken.append(Journal(RealDisk(tmp_path), 0).begin_epoch(1))
-    assert taken == [1, 2, 3, 4, 5, 40, 41]
-
-
-def test_a_torn_epoch_is_above_what_was_used(tmp_path: Path) -> None:
-    Journal(RealDisk(tmp_path), 0).begin_epoch(1)
-    before = contents(tmp_path)
-    Journal(RealDisk(tmp_path), 0).begin_epoch(1)
-    for path, content in contents(tmp_path).items():
-        if before.get(path) != content:
-            path.write_bytes(content[:20])
-    assert Journal(RealDisk(tmp_path), 0).begin_epoch(1) == 3
-
-
 class FillingDisk(RealDisk):
     """A disk that becomes full in the middle of a write."""
 

@@ -346,7 +346,7 @@ def test_the_first_to_step_leaves_their_share_to_those_who_still_compile() -> No
             learner.batch_tokens = 0  # its task is not made yet
         bench.hello(name)
     bench.seed()
-    assert bench.core.durable.leases.holders[ANA].quota_tokens == 500
+    assert bench.holder(ANA).quota_tokens == 500
 
 
 def test_data_has_ended_once_a_whole_pass_had_nothing() -> None:

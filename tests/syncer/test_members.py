@@ -1,7 +1,4 @@
-"""What the syncer keeps about all learners, and that an event costs the same among many as few.
-
-Ended incarnations never come back, and remembering them takes a bounded record.
-"""
+"""What is kept of learners costs an event the same among many as few; ended ones stay ended."""
 
 import random
 from collections.abc import Iterator
@@ -19,9 +16,7 @@ from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, Fleet
 from tests.syncer.bench import Bench, Learner, seeded
 
 T = TypeVar("T")
-
 FEW, MANY = 8, 64
-
 MEASURED_S = 4.0
 
 
@@ -153,8 +148,7 @@ def test_who_was_forgotten_is_still_fenced() -> None:
     zombie = Learner("worker-7f3a91c2-000010", bench.fragments, 10)
     assert not bench.core.durable.fence.knows(zombie.name)
     bench.do(LinkOpened(bench.hello_of(zombie), 50, trusted=True))
-    (word,) = bench.dismissed()
-    assert isinstance(word, Evicted)
+    bench.last_word(Evicted)
 
 
 def test_who_is_below_the_floor_with_an_open_account_goes_on() -> None:
@@ -166,7 +160,7 @@ def test_who_is_below_the_floor_with_an_open_account_goes_on() -> None:
     bench.drop("ana")
     bench.hello("ana", connection=50)
     assert bench.dismissed() == []
-    assert bench.core.members.learners[LearnerName("ana")].connection == 50
+    assert bench.record("ana").connection == 50
 
 
 def test_who_comes_new_is_above_the_floor() -> None:

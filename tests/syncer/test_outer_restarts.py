@@ -24,7 +24,6 @@ from islands.syncer.value_store import ValueStore
 
 LAYOUT: Layout = NumpyTrainer(2).layout
 NAMES = tuple(LearnerName(name) for name in ("ana", "ben", "eve"))
-
 OUTER = {
     "plain": OuterSettings(),
     "momentum": OuterSettings(0.7, 0.9),
@@ -35,9 +34,7 @@ OUTER = {
 
 
 def settings_of(
-    outer: OuterSettings,
-    merge: MergeRule,
-    updates: UpdatePrecision = UpdatePrecision.FLOAT32,
+    outer: OuterSettings, merge: MergeRule, updates: UpdatePrecision = UpdatePrecision.FLOAT32
 ) -> RunSettings:
     return RunSettings(fragments=2, merge=merge, outer=outer, update_precision=updates)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from islands.protocol.identities import Fate, LearnerName, Phase
+from islands.protocol.identities import Fate, Phase
 from islands.protocol.messages.membership import MembershipChanged
 from islands.protocol.messages.training import FinalRound, LeaseGranted, Paused
 from islands.protocol.settings.run import RunSettings
@@ -87,9 +87,7 @@ def test_hours_of_pause_abandon_a_round_and_lose_no_token() -> None:
 def test_a_pause_says_nothing_of_the_network() -> None:
     """Who adopts only after hours would make the exchange look hopeless, and grace zero."""
     bench = seeded("ana", settings=SETTINGS)
-    bench.answer(opened(bench)[0])
-    bench.merge()
-    bench.journal()
+    bench.commit([opened(bench)[0]])
     assert bench.core.rounds.adoptions
     pause(bench)
     bench.tick(HOURS_S)
@@ -153,10 +151,8 @@ def test_a_paused_run_can_be_ended() -> None:
 def test_a_pause_with_quota_left_is_no_shortage() -> None:
     settings = replace(SETTINGS, budget_tokens=4 * BATCH)
     bench = seeded("ana", settings=settings)
-    bench.learners["ana"].quota = bench.core.durable.leases.holders[LearnerName("ana")].quota_tokens
-    bench.learners["ana"].leases = tuple(
-        bench.core.durable.leases.holders[LearnerName("ana")].leases
-    )
+    bench.learners["ana"].quota = bench.holder("ana").quota_tokens
+    bench.learners["ana"].leases = tuple(bench.holder("ana").leases)
     bench.step("ana")
     bench.journal()
     pause(bench)

@@ -273,7 +273,7 @@ def test_a_pull_names_the_coarsest_precision_first() -> None:
 
 def test_an_answer_that_takes_too_long_is_told_with_its_figures() -> None:
     bench, pull = asked()
-    learner = bench.state.core.members.learners[pull.ticket.name]
+    learner = bench.record(pull.ticket.name)
     learner.precision.level = FINEST
     (entry,) = exchange(bench, pull, seconds=0.25, inspected_s=5.0)
     assert (entry.name, entry.bytes) == (pull.ticket.name, 256)
@@ -285,7 +285,7 @@ def test_an_answer_that_takes_too_long_is_told_with_its_figures() -> None:
 
 def test_who_says_nothing_of_its_contributions_is_not_measured() -> None:
     bench, pull = asked()
-    learner = bench.state.core.members.learners[pull.ticket.name]
+    learner = bench.record(pull.ticket.name)
     learner.precision.level = FINEST
     bench.answer(pull)
     assert learner.precision.level == FINEST
@@ -297,7 +297,7 @@ def test_a_size_that_cannot_be_is_ignored(size_bytes: int) -> None:
     bench, pull = asked()
     connection = bench.connections[pull.ticket.name]
     bench.do(Received(ContributionOffered(pull.ticket, size_bytes), connection))
-    record = bench.state.core.members.learners[pull.ticket.name]
+    record = bench.record(pull.ticket.name)
     assert record.pulls.open[pull.ticket.round].offered_s is None
 
 

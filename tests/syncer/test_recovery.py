@@ -1,7 +1,4 @@
-"""Taking up a run from its journal, and giving more to one that has ended.
-
-A second syncer on one journal: where locks cannot keep it out, the epoch says who goes on.
-"""
+"""A run goes on from its journal, also with more to do; of two syncers the newer one goes on."""
 
 import asyncio
 import json
@@ -62,9 +59,7 @@ def test_the_learning_rates_clock_goes_on_under_another_interval() -> None:
     bench = seeded("ana", settings=RunSettings(interval_steps=4, fragments=2))
     for _ in range(3):
         (pull,) = opened(bench)
-        bench.answer(pull)
-        bench.merge()
-        bench.journal()
+        bench.commit([pull])
         bench.adopt("ana")
     assert bench.core.durable.clock == 6.0
     settings = replace(bench.settings, interval_steps=16)
@@ -226,6 +221,8 @@ async def test_a_disk_that_fails_is_tried_again_and_a_damaged_journal_is_not() -
     start = Start(disk)
     await asyncio.sleep(100 * DISK_RETRY_S)
     assert not start.task.done()
+    assert "disk" in start.kinds()
+    assert start.actor.state.version(1) is None
     disk.error = None
     await asyncio.sleep(2 * DISK_RETRY_S)
     assert start.actor.state.version(1) is not None

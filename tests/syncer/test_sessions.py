@@ -1,9 +1,4 @@
-"""Who is here: links, membership, the ends of incarnations, and what is fenced.
-
-The syncer's membership: which admission counts, and what its heartbeats say.
-
-Observers only read: they count for nothing, and are forgotten with their links.
-"""
+"""Links, membership, the ends of incarnations, and what is fenced; observers only read."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +9,7 @@ import pytest
 
 from islands.protocol.errors import OutdatedError
 from islands.protocol.handlers import Received
-from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status, Version
+from islands.protocol.identities import Incarnation, Phase, Role, Status, Version
 from islands.protocol.messages.membership import (
     Evicted,
     HeartbeatAck,
@@ -155,7 +150,7 @@ def test_a_new_version_is_sent_over_a_new_link_at_once() -> None:
     bench = seeded("ana")
     for _ in range(50):
         bench.hello("ben")
-    sent = bench.core.members.learners[LearnerName("ben")].sent[0]
+    sent = bench.record("ben").sent[0]
     assert bench.core.versions.published[0] is not None
     bench.core.versions.published[0].version = Version(1, 7)
     bench.hello("ben")
@@ -254,7 +249,7 @@ def test_a_report_over_an_old_link_is_ignored() -> None:
     bench.hello("ana")
     bench.learners["ana"].steps += 5
     bench.do(Received(bench.learners["ana"].progress(), old))
-    assert bench.core.members.learners[bench.learners["ana"].name].progress.steps == 0
+    assert bench.record("ana").progress.steps == 0
 
 
 def test_a_hello_over_a_replaced_link_changes_nothing() -> None:
@@ -263,7 +258,7 @@ def test_a_hello_over_a_replaced_link_changes_nothing() -> None:
     bench.hello("ana", connection=20)
     bench.hello("ana", connection=10)
     assert isinstance(bench.dismissed()[0], Refused)
-    assert bench.core.members.learners[name].connection == 20
+    assert bench.record(name).connection == 20
 
 
 def test_a_hello_that_goes_back_brings_its_sender_back() -> None:
@@ -272,7 +267,7 @@ def test_a_hello_that_goes_back_brings_its_sender_back() -> None:
     bench.step("ana")
     bench.drop("ana")
     bench.do(LinkOpened(late, 50, trusted=True))
-    ana = bench.core.members.learners[bench.learners["ana"].name]
+    ana = bench.record("ana")
     assert (ana.connection, ana.progress.steps) == (50, 1)
 
 
@@ -282,12 +277,12 @@ def test_a_closed_old_link_does_not_cut_the_new_one() -> None:
     bench.hello("ana")
     bench.connections["ana"], new = old, bench.connections["ana"]
     bench.drop("ana")
-    assert bench.core.members.learners[name].connection == new
+    assert bench.record(name).connection == new
 
 
 def test_a_grant_is_sent_only_when_it_is_durable() -> None:
     bench = seeded("ana", settings=RunSettings(interval_steps=400, budget_tokens=1000))
-    before = bench.core.durable.leases.holders[bench.learners["ana"].name].quota_tokens
+    before = bench.holder("ana").quota_tokens
     bench.step("ana", before // BATCH)
     assert bench.written()
     assert bench.sent(LeaseGranted) == []
@@ -305,25 +300,7 @@ def test_who_comes_while_the_run_closes_is_told() -> None:
     assert bench.sent(FinalRound) == [FinalRound(1, "enough")]
 
 
-def test_shards_of_the_ended_go_on_with_others() -> None:
-    bench = seeded("ana", "ben")
-    held = bench.core.durable.leases.holders[bench.learners["ben"].name].leases
-    bench.view("ben", Status.EVICTED)
-    bench.hello("cho")
-    bench.journal()
-    assert bench.core.durable.leases.holders[bench.learners["cho"].name].leases == held
-
-
-def test_a_learner_left_out_of_a_round_keeps_its_tokens_pending() -> None:
-    bench = seeded("ana", "ben")
-    opened(bench)
-    row = bench.state.ledger_rows()[0]
-    assert row.imbalance == 0
-    assert row.pending == row.processed
-
-
 FIRST = Incarnation(1, 1)
-
 BEAT_S = 1.0
 
 
@@ -414,9 +391,7 @@ def test_an_observer_comes_back_as_it_was_or_as_another() -> None:
         observe(bench, "reader", counter=counter)
         assert bench.dismissed() == []
         assert [update.fragment for update in bench.updates()] == [0, 1]
-        assert bench.core.members.learners[LearnerName("reader")].incarnation == Incarnation(
-            1, counter
-        )
+        assert bench.record("reader").incarnation == Incarnation(1, counter)
         leave(bench, "reader")
 
 
@@ -425,7 +400,7 @@ def test_a_replaced_link_of_an_observer_forgets_nobody() -> None:
     observe(bench, "reader", connection=CONNECTION)
     observe(bench, "reader", connection=CONNECTION + 1)
     leave(bench, "reader", connection=CONNECTION)
-    assert bench.core.members.learners[LearnerName("reader")].connection == CONNECTION + 1
+    assert bench.record("reader").connection == CONNECTION + 1
 
 
 def test_observers_are_not_counted_as_learners() -> None:

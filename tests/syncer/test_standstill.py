@@ -64,8 +64,7 @@ def test_who_only_says_that_it_lives_does_not_keep_the_run_from_ending(phase: Ph
     assert BEN not in bench.core.durable.ledger.books
     spend(bench)
     wait(bench, 2)
-    assert bench.core.closing is not None
-    assert bench.core.closing.reason == "tokens"
+    assert bench.closing.reason == "tokens"
     assert sum(row.processed for row in bench.state.ledger_rows()) == 2 * SETTINGS.budget_tokens  # type: ignore[operator]
 
 
@@ -151,8 +150,8 @@ def test_a_slow_learner_is_waited_for(step_s: float) -> None:
 
 def test_a_claimed_step_of_a_week_is_waited_for_no_longer_than_a_compilation() -> None:
     bench = held_up()
-    bench.core.members.learners[BEN].step_s = 7 * 86400.0
-    assert still_limit_s(bench.core, bench.core.members.learners[BEN]) == COMPILE_S
+    bench.record(BEN).step_s = 7 * 86400.0
+    assert still_limit_s(bench.core, bench.record(BEN)) == COMPILE_S
 
 
 def test_nobody_stands_still_while_the_run_is_paused() -> None:
@@ -186,7 +185,7 @@ def test_whoever_stood_still_gets_a_single_batch_until_it_steps() -> None:
     wait(bench, 70)
     bench.hello("ben", counter=2)
     bench.adopt("ben")
-    holder = bench.core.durable.leases.holders[BEN]
+    holder = bench.holder(BEN)
     assert holder.quota_tokens <= BATCH
     assert len(bench.core.health.idle) == 1 <= IDLE_KEPT
     bench.journal()
@@ -211,13 +210,12 @@ def test_a_closing_run_names_the_learners_it_waits_for() -> None:
 def test_the_closing_does_not_wait_for_who_stood_still_before() -> None:
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4))
     bench.step("ana")
-    bench.core.members.learners[BEN].step_s = 0.0
+    bench.record(BEN).step_s = 0.0
     wait(bench, COMPILE_S + 5, "ben")
     bench.do(StopRequested("enough"))
     bench.learners["ana"].phase = Phase.FINISHED
     bench.report("ana")
-    assert bench.core.closing is not None
-    assert bench.core.closing.stage is not ClosingStage.DRAINING
+    assert bench.closing.stage is not ClosingStage.DRAINING
 
 
 class Read(dict[LearnerName, Ticket]):

@@ -35,9 +35,7 @@ def ask(bench: Bench, name: str, steps: int = 4) -> list[PullFragment]:
 
 def exchange(bench: Bench, pull: PullFragment) -> list[str]:
     """A pull is answered, merged and committed; returns who gets the value."""
-    bench.answer(pull)
-    bench.merge()
-    bench.journal()
+    bench.commit([pull])
     return bench.receivers(0)
 
 

@@ -142,13 +142,6 @@ def test_what_does_not_fit_the_layout_is_not_looked_at(
     assert store().inspect(said, payload) == (NOTHING, None)
 
 
-def test_what_is_not_finite_is_seen() -> None:
-    values = GOOD.copy()
-    values[-1] = np.nan
-    check, _ = store().inspect(contribution(values), (as_buffer(values),))
-    assert (check.schema_ok, check.digest_ok, check.finite) == (True, True, False)
-
-
 def test_a_damaged_seed_is_not_taken() -> None:
     held = store()
     seed = FragmentSeed(1, FragmentIndex(0), ANA, WHO, digest(as_buffer(GOOD)))

@@ -1,9 +1,4 @@
-"""The versions from which contributions are admitted.
-
-Whom the syncer sends increments, and whom the whole value.
-
-Which member's values are taken back where the journal is lost.
-"""
+"""Which versions, increments and members' values are kept, and who is sent which."""
 
 from dataclasses import replace
 
@@ -44,7 +39,6 @@ def test_the_newest_are_kept(most: int) -> None:
 
 
 FACTS = IncrementFacts(size_bytes=10, value_bytes=75, remainder_norm=0.5)
-
 RUN = RunSettings(interval_steps=4, fragments=1, update_precision=UpdatePrecision.INT8)
 
 
@@ -216,7 +210,7 @@ def sends(bench: Bench, *digests: str) -> None:
 
 def asked(bench: Bench) -> str:
     """The member that is asked for version 0; empty if none is."""
-    return "" if bench.core.versions.seeding is None else bench.core.versions.seeding.name
+    return "" if bench.core.versions.seeding is None else bench.seeding.name
 
 
 def test_whoever_sends_other_values_than_it_told_is_believed_no_more() -> None:
@@ -281,4 +275,4 @@ def test_a_file_gives_version_0_unless_members_have_newer_values(held: tuple[str
 def test_values_that_are_not_of_every_fragment_are_not_taken_back() -> None:
     bench = Bench(returns_s=10.0)
     returns(bench, "ana", "9x")
-    assert bench.core.members.learners[LearnerName("ana")].kept == ()
+    assert bench.record("ana").kept == ()
