@@ -266,10 +266,7 @@ class SyncerActor(RoleActor[events.Event]):
                 assert_never(action)
 
     def _send_value(self, connection: int, message: training.FragmentUpdate) -> None:
-        """Send a version, unless it is still being sent: that may outlast a resend interval.
-
-        A newer version is queued behind it, and replaces any that is still queued.
-        """
+        """Send a version, unless it is still being sent: that may outlast a resend interval."""
         link, fragment = self.link(connection), message.fragment
         if link is None:
             return

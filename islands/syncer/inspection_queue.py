@@ -23,11 +23,7 @@ FULL = "too many of its answers wait to be measured"
 
 
 class InspectionQueue:
-    """The payloads that wait for the inspecting worker, bounded for each sender.
-
-    The store measures payloads, and keeps contributions that are finite; `post` is given the event
-    of each.
-    """
+    """The payloads that wait for the inspecting worker, bounded for each sender."""
 
     def __init__(
         self,

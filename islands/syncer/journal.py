@@ -155,11 +155,7 @@ class Journal:
         return record
 
     def _require_new(self) -> None:
-        """Check that a journal without a complete version is of a new run.
-
-        A run that never had one has torn one record at most. Torn files are counted by name, since
-        the first record of a name makes both of its slots.
-        """
+        """Check that a new run tore one record at most; its first one makes both its slots."""
         names = {file.rpartition(".")[0] for file in self._torn}
         if len(names) > 1:
             raise DamagedError(

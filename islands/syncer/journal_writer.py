@@ -91,10 +91,7 @@ class JournalWriter:
         attempt(self._worker, work, done=finished, failed=failed)
 
     def look(self) -> None:
-        """Check for a newer syncer unless a record waits: its write checks that anyway.
-
-        If the disk fails, the next write reports it.
-        """
+        """Check for a newer syncer unless a write will; if the disk fails, that will report it."""
 
         def failed(error: IslandsError) -> None:
             if not self._closed and not isinstance(error, DiskError):

@@ -174,11 +174,7 @@ class ValueStore:
     # --- version 0 ----------------------------------------------------------------------------
 
     def keep_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> bool:
-        """Keep one fragment of the initial value; return False if it is not what it says.
-
-        One value is kept per fragment and sender: the first of its newest incarnation, as that may
-        be what is being installed.
-        """
+        """Keep an intact fragment of version 0: the first of its sender's newest incarnation."""
         if not 0 <= seed.fragment < len(self._shelves) or len(payload) != 1:
             return False
         size = self._layout.fragments[seed.fragment].size

@@ -38,10 +38,7 @@ class Dismiss:
 
 @dataclass(frozen=True, slots=True)
 class MergePart:
-    """One contribution to a merge: the answer to `ticket` that came over the link `connection`.
-
-    `scale` clips its norm (1 leaves it alone).
-    """
+    """The answer to `ticket` over the link `connection`; `scale` clips its norm, 1 does not."""
 
     ticket: Ticket
     connection: int

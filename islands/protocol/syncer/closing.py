@@ -107,10 +107,7 @@ def _due(core: RunMemory) -> str | None:
 
 
 def tokens_used_up(core: RunMemory) -> bool:
-    """Return whether nobody can do one more batch with its quota or with the rest of the budget.
-
-    The reader and holder that last showed that tokens are left are checked first.
-    """
+    """Return whether neither its quota nor the rest of the budget is enough for anybody."""
     leases = core.durable.leases
     if leases.remaining_tokens is None:
         return False
@@ -255,10 +252,7 @@ def _hurry(core: RunMemory, now_s: float) -> None:
 
 
 def _awaited(core: RunMemory, fragment: int) -> bool:
-    """Return whether a reachable learner may have something to contribute later, but not now.
-
-    It has yet to answer other pulls, or to adopt the version with its own contribution.
-    """
+    """Return whether a learner has yet to answer other pulls, or to adopt its contribution."""
 
     def awaited(learner: LearnerRecord) -> bool:
         if learner.still or (core.closing is not None and learner.name in core.closing.silent):

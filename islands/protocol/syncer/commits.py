@@ -30,9 +30,9 @@ BELATED_INTERVALS = 2
 def in_time_fraction(steps: int, usual_steps: int, interval_steps: float) -> float:
     """Return the fraction of a closing contribution that fits into a few intervals.
 
-    Else a learner that was cut off for long would outweigh all others in the last merges. Where
-    others stepped alone for as long, or there are none, all of it counts: `usual_steps` is the
-    lower median of its round. `interval_steps` are those that its sender does in an interval.
+    Else a learner that was cut off for long would outweigh all others. Where others stepped alone
+    for as long, or there are none, all of it counts: `usual_steps` is the lower median of its
+    round.
     """
     return min(1.0, BELATED_INTERVALS * max(usual_steps, interval_steps) / steps)
 

@@ -159,11 +159,7 @@ def refuse(
 
 
 def _discarded(core: RunMemory, contribution: training.Contribution) -> bool:
-    """Return whether the sender has already reported that it discarded these tokens.
-
-    A report may overtake a contribution: if it holds a version that decided the ticket, the tokens
-    were counted as overwritten then.
-    """
+    """Return whether a report that overtook these tokens has counted them as overwritten."""
     ticket, fragment = contribution.ticket, contribution.fragment
     held = core.members.learners[ticket.name].holds(fragment)
     published = core.versions.published[fragment]
@@ -173,10 +169,7 @@ def _discarded(core: RunMemory, contribution: training.Contribution) -> bool:
 
 
 def _admitted(core: RunMemory, ticket: Ticket) -> Admitted | None:
-    """Return the answer to a ticket that waits for its merge, whatever its sender says next.
-
-    Once its round is merged, its payload is gone, and an answer that comes then is not needed.
-    """
+    """Return the answer to a ticket that waits for its merge, whatever its sender says next."""
     for round_ in core.rounds.open.values():
         if round_.stage is Stage.JOURNALLING:
             continue
@@ -239,10 +232,7 @@ def _asked(core: RunMemory, ticket: Ticket, connection: int) -> LearnerRecord | 
 def on_decline(
     core: RunMemory, declined: training.ContributionDeclined, connection: int, now_s: float
 ) -> None:
-    """Excuse a learner that has nothing to answer this pull with.
-
-    Over a link that is gone a decline is void, as an answer is: the pull was sent again.
-    """
+    """Excuse a learner that has nothing to answer with; over a link that is gone it is void."""
     ticket = declined.ticket
     learner = _asked(core, ticket, connection)
     pull = None if learner is None else learner.pulls.open.get(ticket.round)
@@ -274,11 +264,7 @@ def _end_without(core: RunMemory, ticket: Ticket, fragment: int, reason: str) ->
 
 
 def withdraw(core: RunMemory, name: LearnerName) -> None:
-    """Remove an ended incarnation from open rounds, so that its successor may be asked anew.
-
-    What it contributed to a round that is still collecting is fenced; a round that has closed was
-    decided before the end.
-    """
+    """Remove an ended incarnation from rounds that collect; a closed one was decided before."""
     for round_ in core.rounds.open.values():
         if round_.stage is not Stage.COLLECTING:
             continue

@@ -92,10 +92,9 @@ Rank = tuple[bool, float, LearnerName]
 
 @dataclass(slots=True)
 class Pace:
-    """Credits of all learners, in steps, and the ranking of those that are ready.
+    """Credits in steps, and the ready learners' ranks, by name in `ranked`, sorted in `ranking`.
 
-    `ranked` holds each ready learner's rank, `ranking` the same ranks in their order. Learners that
-    wait for merges count every step: they never run further ahead than `ahead_steps`.
+    Learners that wait for merges never run further ahead than `ahead_steps`.
     """
 
     by: PaceBy

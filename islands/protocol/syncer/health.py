@@ -103,11 +103,7 @@ class Divergences:
     def diverged(
         self, name: LearnerName, incarnation: Incarnation, now_s: float, settings: RunSettings
     ) -> int:
-        """Count a learner's end by a loss that is not finite; return how many it has in a row.
-
-        An incarnation counts once: a link may deliver its message twice, and the supervisor's view
-        may come before it.
-        """
+        """Count an end by a loss that is not finite, once; return how many are in a row."""
         streak = self._refresh(name, now_s, settings)
         if streak.ended is None or streak.ended < incarnation:
             streak.times, streak.ended = streak.times + 1, incarnation
@@ -145,10 +141,10 @@ def end_reason(settings: RunSettings) -> str:
 
 @dataclass(slots=True)
 class Health:
-    """The memory of the sweep: warnings, and who does no step.
+    """The memory of the sweep; `swept_s` is the time of the last one (`retries.py`).
 
-    `swept_s` is the time of the last sweep (`retries.py`). `standing` has the accounts that show no
-    work, and `idle` the names that were ended for it and have done no step since (`standstill.py`).
+    `standing` has the accounts that show no work, and `idle` the names that were ended for it and
+    have done no step since (`standstill.py`).
     """
 
     swept_s: float

@@ -67,11 +67,10 @@ class Holder(msgspec.Struct, array_like=True, gc=False):
 
 @dataclass(slots=True)
 class LeaseBook:
-    """Shards and quotas of the whole run.
+    """Shards and quotas of the whole run; an ordinary grant has `chunk_steps` at least.
 
-    `chunk_steps` is the least size of an ordinary grant, in steps of the receiver's batch.
-    `granted_tokens` is the sum of all holders' quotas. `barren` counts the shards in a row that
-    ended without a record, since anybody has processed a token.
+    `barren` counts the shards in a row that ended without a record, since anybody has processed a
+    token.
     """
 
     shards: int
@@ -201,10 +200,9 @@ class LeaseBook:
         return lease
 
     def exhausted(self, batch_tokens: int, starved: Collection[LearnerName] = ()) -> bool:
-        """Return whether the budget is too small for one more batch and every quota is used up.
+        """Return whether the rest is too small for one more batch and every quota is used up.
 
-        `starved` learners have all of their quota and cannot step with what is left of it: batches
-        may differ in tokens, from host to host and from step to step.
+        `starved` learners cannot step with what is left of theirs, as batches differ in tokens.
         """
         remaining = self.remaining_tokens
         if remaining is None or remaining >= batch_tokens:

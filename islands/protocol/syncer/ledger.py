@@ -141,10 +141,7 @@ class Ledger:
         return any(account.newer_than(report.version) for account, report in accounts)
 
     def difference(self, progress: Progress) -> str | None:
-        """Return why a report contradicts the sender's book; None if it does not.
-
-        A sender without a book has done nothing yet.
-        """
+        """Return why a report contradicts its sender's book, if it has one; None if it does not."""
         book = self.books.get(progress.name)
         if book is None or book.incarnation != progress.incarnation:
             book = Book(progress.incarnation, accounts=[Account() for _ in self.totals])
@@ -162,10 +159,9 @@ class Ledger:
     def can_hold(
         self, name: LearnerName, fragment: int, contribution: Contribution, granted: int
     ) -> bool:
-        """Return whether a contribution can hold the tokens that its sender says.
+        """Return whether a contribution's tokens were granted, processed and have no fate yet.
 
-        They must be among those granted and processed, and neither applied nor discarded before. A
-        report may have overtaken the contribution; what it counts beyond is not held against it.
+        A report may have overtaken it; what that counts beyond is not held against it.
         """
         book = self.books[name]
         account = book.accounts[fragment]
@@ -212,11 +208,7 @@ class Ledger:
         merged: Merged,
         version: Version,
     ) -> None:
-        """Account for a contribution that is part of `version`.
-
-        Its sender's book may have been closed while the merge was computed; then its tokens were
-        counted as lost, which is corrected.
-        """
+        """Account for a contribution in `version`, also of a book that was closed meanwhile."""
         totals = self.totals[fragment]
         totals.applied += merged.tokens
         book = self.books.get(name)

@@ -44,9 +44,9 @@ LINKS_FREE = 4
 
 @dataclass(slots=True)
 class Sent:
-    """The version of a fragment that was sent last, `times` over the newest link.
+    """The version of a fragment that was sent last, `times` over its newest link.
 
-    `links` counts the links that were opened since it was first sent.
+    `links` counts those that were opened since.
     """
 
     version: Version
@@ -56,10 +56,7 @@ class Sent:
     links: int = 0
 
     def due_s(self, interval_s: float) -> float:
-        """Return when to send it again: over a new link at once, as it may be lost.
-
-        To whoever opens one link after another it is not sent each time.
-        """
+        """Return when to send it again: over the first few new links at once, as it may be lost."""
         again = max(0, self.links - LINKS_FREE)
         if not self.times and not again:
             return self.at_s
@@ -414,10 +411,7 @@ class Fence:
         return name in self.names
 
     def ended(self, name: LearnerName, incarnation: Incarnation, *, open_account: bool) -> bool:
-        """Return whether an incarnation has ended.
-
-        One with an `open_account` in the ledger has not ended although it is not above `floor`.
-        """
+        """Return whether an incarnation has ended; with an `open_account`, `floor` says nothing."""
         known = self.names.get(name)
         if known is not None and incarnation <= known:
             return True

@@ -100,11 +100,7 @@ class Closing:
 
 @dataclass(slots=True)
 class RunMemory:
-    """All that a syncer knows.
-
-    Every Welcome gives `epoch_proof` to a peer. `supervised` tells whether the link to the
-    supervisor is up. `actions` are those of the event being handled.
-    """
+    """All that a syncer knows; `actions` are those of the event being handled."""
 
     settings: RunSettings
     fingerprint: str
@@ -243,10 +239,7 @@ class RunMemory:
         return len(self.members.index.learners)
 
     def any_learner(self, what: str, true_of: Callable[[LearnerRecord], bool]) -> bool:
-        """Return whether a condition is true of any known peer (`members.py`).
-
-        `what` is its unique name; a condition with a parameter has a name for each value.
-        """
+        """Return whether a condition, of which `what` is the unique name, is true of any peer."""
         self.update_indexes()
         return self.members.any(what, true_of)
 

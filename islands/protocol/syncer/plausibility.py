@@ -114,10 +114,7 @@ class Answers:
 
 
 def news_of(before: Progress | None, report: Progress) -> list[int]:
-    """Return the fragments for which a report differs from the last one of its incarnation.
-
-    What has not changed was possible before and, since the totals only grow, still is.
-    """
+    """Return the fragments for which a report differs from the last one of its incarnation."""
     if before is None:
         return list(range(len(report.fragments)))
     pairs = zip(before.fragments, report.fragments, strict=True)
@@ -149,11 +146,7 @@ def age_steps(contribution: Contribution, report: Progress) -> float:
 
 
 def wrong_steps(contribution: Contribution, report: Progress, marks: ReportedTotals) -> str | None:
-    """Return why the steps of a contribution cannot be true; None if they can.
-
-    Its steps and tokens count since its base, its `processed_tokens` since the incarnation began.
-    `report` is the newest one of its sender, and `marks` are the totals of several.
-    """
+    """Return why the steps of a contribution cannot be true, by its sender's newest reports."""
     steps, tokens = contribution.steps, contribution.tokens
     if not 1 <= steps <= tokens:
         return f"{steps} steps of {tokens} tokens"
@@ -176,10 +169,7 @@ def wrong_steps(contribution: Contribution, report: Progress, marks: ReportedTot
 
 
 def believed_step_s(claimed_s: float, *, steps: int, elapsed_s: float, slack_s: float) -> float:
-    """Return a claimed step time, limited by the time that this syncer's clock saw for it.
-
-    `steps` were done in `elapsed_s` between two reports, which may be early or late by `slack_s`.
-    """
+    """Return a claimed step time, limited by what this syncer's clock saw between reports."""
     return min(claimed_s, STEP_TIME_SLACK * elapsed_s / max(1, steps) + slack_s)
 
 
@@ -227,10 +217,7 @@ class NormGauge:
         return len(self._rates), len(self._lately)
 
     def scales(self, rates: Mapping[str, float]) -> dict[str, float]:
-        """Return the factor that clips each contribution of a closing round; 1 leaves it as it is.
-
-        `rates` are norm/(√steps·learning rate) of each contribution, by contributor.
-        """
+        """Return the factor that clips each contribution of a round, by its rate; 1 leaves it."""
         allowed = self._limit * self.usual or inf
         self._lately += [(name, rate > allowed) for name, rate in rates.items()]
         del self._lately[: -max(LATELY, len(rates))]

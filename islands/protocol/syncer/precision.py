@@ -79,10 +79,7 @@ class Transfer:
 def levels_of(
     settings: RunSettings, largest_bytes: Callable[[Precision], int]
 ) -> tuple[Level, ...]:
-    """Return the precisions that may be named, the finest first; each has fewer bytes than before.
-
-    So one is left out that saves nothing, as where `merge_moments` has most values sent exactly.
-    """
+    """Return the precisions that may be named, the finest first; each saves bytes."""
     levels: list[Level] = []
     for precision in FINEST_FIRST[: FINEST_FIRST.index(settings.coarsest_adaptive) + 1]:
         largest = largest_bytes(precision)
@@ -92,10 +89,7 @@ def levels_of(
 
 
 def budget_s(settings: RunSettings, fragments: int, *, step_s: float, before_s: float) -> float:
-    """Return the seconds that the bytes of one contribution may take; 0 if that is unknown.
-
-    It left `before_s` after its pull.
-    """
+    """Return the seconds that bytes which left after `before_s` may take; 0 if unknown."""
     window_s = settings.overlap_steps_max * step_s
     within_s = max(window_s - before_s, window_s / 2)
     return min(within_s, step_s * settings.round_interval_steps(fragments))

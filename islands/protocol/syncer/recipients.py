@@ -36,10 +36,9 @@ def is_owed(core: RunMemory, learner: LearnerRecord, fragment: int) -> bool:
 
 
 def is_under_way(core: RunMemory, learner: LearnerRecord, fragment: int) -> bool:
-    """Return whether a value was sent that is enough for a learner, and its adoption not reported.
+    """Return whether a value that is enough for a learner was sent, and is not adopted yet.
 
-    A newer one is not sent on top of it: the learner is to begin its turn from one value. If the
-    value is lost, the newest one is sent in its place (`retries.py`).
+    A newer one is not sent on top of it: the learner is to begin its turn from one value.
     """
     sent, held = learner.sent.get(fragment), learner.holds(fragment)
     if core.settings.trigger is Trigger.PACE or core.closing is not None or sent is None:
@@ -95,10 +94,7 @@ def send_lacking(
     interval_s: float,
     digests: Sequence[str] | None = None,
 ) -> None:
-    """Send a learner the versions that it lacks, or (by `digests`) whose values differ from ours.
-
-    It may say so again and again; the values are repeated in their time all the same.
-    """
+    """Send a learner the versions that it lacks, or (by `digests`) whose values differ."""
     if not learner.adopting:
         return
     for index, published in enumerate(core.versions.published):

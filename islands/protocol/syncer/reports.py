@@ -108,10 +108,7 @@ def last_word(
     *,
     unknown_tokens: int = 0,
 ) -> Evicted | Refused:
-    """Return the last message to the sender of a false report: come back as another, or never.
-
-    `unknown_tokens` are those that it says it processed, and that are in no book.
-    """
+    """Return the last message to the sender of a false report; no book has `unknown_tokens`."""
     core.record(WrongReport(name, wrong, unknown_tokens))
     reason = f"its report cannot be true: {wrong}"
     refused = core.members.wrong_again(name, now_s)
@@ -136,10 +133,7 @@ def on_contribution(core: RunMemory, event: ContributionArrived, now_s: float) -
 def wrong_because(
     core: RunMemory, progress: Progress, before: Progress | None, news: Sequence[int]
 ) -> str | None:
-    """Return why a learner's report cannot be true; None if it can.
-
-    It is compared with the book and the quota of its incarnation; one without these did nothing.
-    """
+    """Return why a report cannot be true, by the book and quota of its incarnation, or None."""
     if not 0 <= progress.step_time_s <= STEP_TIME_MAX_S:
         return f"a step time of {progress.step_time_s} s"
     holder = core.durable.leases.holders.get(progress.name)

@@ -32,10 +32,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A contribution that passed its checks, and the `connection` over which it came.
-
-    `rate` is its norm/(√steps·learning rate), which `NormGauge` judges.
-    """
+    """A contribution that passed its checks; `NormGauge` judges its norm/(√steps·rate)."""
 
     contribution: Contribution
     connection: int
@@ -109,10 +106,7 @@ class Round:
     def ask(
         self, name: LearnerName, ticket: Ticket, now_s: float, until_s: float, usual_s: float | None
     ) -> None:
-        """Note that a learner is asked, and wait until then for its answer.
-
-        `usual_s` is how long its answers usually take, None if that is unknown.
-        """
+        """Note that a learner with this usual time is asked; wait until then for its answer."""
         self.timeout_s = max(self.timeout_s, until_s - self.opened_s)
         self.excused.pop(name, None)
         self.adopting.pop(name, None)
@@ -211,9 +205,8 @@ class Adoption:
 class Rounds:
     """The open rounds by fragment, what paces them, and what was measured of them.
 
-    `barren` is the number of the next round if nobody was eligible for it. `abandoned_s` tells when
-    rounds were abandoned, by number, so that it is known by how much a late answer missed its own.
-    `ended` counts the changes of rounds that are over.
+    `barren` is the number of the next round if nobody was eligible for it. `abandoned_s` tells by
+    how much a late answer missed its round. `ended` counts the changes of rounds that are over.
     """
 
     pace: Pace

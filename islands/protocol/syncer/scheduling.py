@@ -52,11 +52,7 @@ def open_rounds(core: RunMemory, now_s: float) -> None:
 
 
 def _somebody_leaves(core: RunMemory) -> bool:
-    """Return whether a learner that has stopped to leave has work for the next round.
-
-    It is gone in a moment, so the round opens before it is due, and the next ones come later by the
-    pace.
-    """
+    """Return whether a learner that is gone in a moment has work for the next round."""
     if core.settings.learner_waits is not LearnerWaits.NEVER:
         return False
     fragment = core.durable.round % core.fragments
@@ -136,10 +132,7 @@ def send_pull(
 
 
 def _record_left_out(core: RunMemory, learner: LearnerRecord, reason: str, now_s: float) -> None:
-    """Put on the tape that a learner which could be asked is not, for two cycles of rounds.
-
-    Over a slow link, two exchanges with nothing asked in between are ordinary.
-    """
+    """Put on the tape that a learner which could be asked is not, for two cycles of rounds."""
     learner.waits_unasked(reason, now_s)
     timing, exchange_s = core.settings.timing, learner.exchange.measured_s(core.step_s) or 0.0
     patient_s = max(timing.scaled(timing.suspect_s), CYCLES_UNASKED * exchange_s)
@@ -178,10 +171,7 @@ def _collect(core: RunMemory, round_: Round, now_s: float) -> None:
 
 
 def _complete_for_good(core: RunMemory, round_: Round) -> bool:
-    """Return whether who contributed waits for a merge that nobody else will contribute to.
-
-    Where learners wait, those that have no quota left would otherwise hold the others up.
-    """
+    """Return whether nobody else will contribute to a merge that its contributors wait for."""
     if core.settings.learner_waits is LearnerWaits.NEVER or core.closing is not None:
         return False
     return bool(round_.arrived) and not round_.awaited and core.nobody_steps()
@@ -207,10 +197,7 @@ def current_grace_s(core: RunMemory) -> float:
 
 
 def _ask_newly_eligible(core: RunMemory, round_: Round, now_s: float) -> None:
-    """Ask learners not asked yet and, after a while, again those that had nothing to contribute.
-
-    All learners are examined once, and again with every sweep; in between only those that changed.
-    """
+    """Ask all who may be asked now; between two sweeps only those that changed are examined."""
     for name in core.names() if round_.search() else sorted(core.members.touched):
         learner = core.members.learners.get(name)
         if learner is None or not _may_ask(core, round_, learner, now_s):
@@ -320,11 +307,7 @@ def _record_closing(core: RunMemory, round_: Round) -> None:
 
 
 def open_turns(core: RunMemory, now_s: float) -> None:
-    """Open a round on each fragment that has none, for the learner that has waited longest.
-
-    All that ask are looked at only where one of them was found eligible: a learner becomes so by a
-    change of its own, never by a merge.
-    """
+    """Open a round on each fragment that has none, for the learner that has waited longest."""
     core.update_indexes()
     index, learners = core.members.index, core.members.learners
     index.look_for_turns(learners, lambda name, each: core.ineligible(name, each) is None)

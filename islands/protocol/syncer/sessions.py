@@ -61,11 +61,7 @@ def end_peer(core: RunMemory, event: events.PeerEvent, wrong: str, now_s: float)
 
 @EVENTS.handles(events.LinkOpened)
 def on_link_opened(core: RunMemory, event: events.LinkOpened, now_s: float) -> None:
-    """Admit a peer to this syncer, or dismiss it with a sentence that says what differs.
-
-    Links are numbered in the order in which they were opened: a hello that comes late, over a link
-    that its sender has replaced, changes nothing.
-    """
+    """Admit a peer, or dismiss it with a sentence; over a replaced link it changes nothing."""
     hello, connection = event.hello, event.connection
     if core.over:
         stop, over = Stop(core.durable.finished or ""), Refused(hello.name, RUN_OVER, retry=False)
@@ -314,13 +310,10 @@ def _fence_older(core: RunMemory, member: Member) -> None:
 
 
 def _end_absent(core: RunMemory, now_s: float) -> None:
-    """End incarnations that the supervisor does not know, and so can never evict.
+    """End incarnations that a restarted supervisor does not know, and so can never evict.
 
-    A restarted supervisor knows only members whose heartbeats it hears. A learner that died
-    together with its predecessor is in no view, and would keep its quota and its shards for ever.
-    So an incarnation is ended if it was neither in the view nor linked for twice the time to an
-    eviction. The supervisor answers every heartbeat, so the view is examined once per heartbeat,
-    and only if it is complete.
+    Such a one was neither in the view nor linked for twice the time to an eviction. The view is
+    examined once per heartbeat, and only if it is complete.
     """
     view, timing = core.members.view, core.settings.timing
     if not view.complete or now_s - view.looked_s < timing.scaled(timing.heartbeat_s):

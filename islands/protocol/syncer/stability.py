@@ -40,10 +40,7 @@ def learning_rate_max(outer: OuterSettings, merge: MergeRule, contributions: int
 
 
 def overlong_because(outer: OuterSettings, merge: MergeRule, contributions: int) -> str | None:
-    """Say why an outer step may be too long, and what to set; None if none can be.
-
-    It is None, too, for optimizers that this module has no limit for.
-    """
+    """Say why an SGD step may be too long, and what to set; None if none can be."""
     if outer.kind != SGD:
         return None
     if outer.learning_rate < learning_rate_max(outer, merge, contributions):
@@ -58,10 +55,7 @@ def overlong_because(outer: OuterSettings, merge: MergeRule, contributions: int)
 
 
 def shorter_step(outer: OuterSettings, merge: MergeRule, contributions: int) -> str:
-    """Say what to set so that merges of so many contributions settle: no momentum, and a smaller η.
-
-    At the limit itself a swing goes on as it is; with `MARGIN` it halves within about three merges.
-    """
+    """Say what to set so that a swing of so many contributions halves in about three merges."""
     plain = OuterSettings(learning_rate=1.0, momentum=0.0)
     most = min(1.0, MARGIN * learning_rate_max(plain, merge, contributions))
     within = not outer.momentum and outer.learning_rate <= most

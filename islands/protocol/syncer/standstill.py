@@ -40,10 +40,7 @@ FIRST_STEPS = (Phase.JOINING, Phase.HEALING, Phase.COMPILING)
 
 
 def look_at_members(core: RunMemory, now_s: float, late_s: float) -> None:
-    """Note who stands still, end those whose tokens others want, and report for whom the run waits.
-
-    `late_s` is for how long this process was suspended or blocked.
-    """
+    """Note who stands still, end those whose tokens others want, and say who is waited for."""
     if core.seeded and not core.durable.paused:
         _measure(core, now_s, late_s)
         if core.closing is None:

@@ -164,10 +164,7 @@ class SyncerState:
         raise InvariantError("the syncer's rules do not come to rest")
 
     def deadline_s(self, now_s: float) -> float:
-        """Return by when to send `Ticked`: the end of a grace, a timeout, or the next sweep.
-
-        The last event acted upon every deadline before it, so only the sweep can be overdue.
-        """
+        """Return by when to send `Ticked`; only the sweep can be overdue after an event."""
         core, timing = self.core, self.core.settings.timing
         if core.closing is not None and core.over:
             due = [core.closing.deadline_s, core.next_record_s() or 0.0]

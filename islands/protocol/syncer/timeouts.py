@@ -132,10 +132,7 @@ def doubled_s(interval_s: float, repetitions: int) -> float:
 
 
 def final_patience_s(timing: Timing, *, step_s: float, exchange_s: float) -> float:
-    """Return how long the end of the run waits without progress of a learner.
-
-    Its exchange counts with the age of what it brings, or as long as its adoption of a value.
-    """
+    """Return how long the end waits without progress of a learner with such an exchange."""
     answer_s = min(MARGIN * exchange_s, TIME_MAX_S)
     return max(timing.scaled(timing.final_s), MARGIN * step_s + answer_s)
 
@@ -143,10 +140,7 @@ def final_patience_s(timing: Timing, *, step_s: float, exchange_s: float) -> flo
 def end_at_most_s(
     timing: Timing, *, patience_s: float, fragments: int, at_once: int, measured: bool
 ) -> float:
-    """Return how long the whole end waits for learners, whatever the progress.
-
-    A stage waits for `patience_s`; `at_once` of the closing rounds may be open together.
-    """
+    """Return how long the whole end waits, with so many closing rounds at once."""
     waves = -(-fragments // at_once)
     each_s = patience_s if measured else max(patience_s, timing.scaled(timing.compile_s))
     return (CLOSING_STAGES + waves) * each_s

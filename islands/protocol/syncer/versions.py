@@ -45,10 +45,7 @@ class Published:
 
 
 class KeptVersions(Collection[Version]):
-    """At most `most` versions, oldest first; whether one is among them is known in constant time.
-
-    `older_held` says whether values older than the newest version's are held (`commits.py`).
-    """
+    """At most `most` versions, oldest first; `older_held`: values of older ones are held."""
 
     def __init__(self, most: int) -> None:
         self.older_held = False
@@ -109,10 +106,7 @@ class KeptIncrement:
 
 @dataclass(slots=True)
 class Increments:
-    """The increments of one fragment that are kept, oldest first.
-
-    One more than `INCREMENTS_KEPT` is held, since the newest may not be committed yet.
-    """
+    """The increments of one fragment, oldest first; the newest may not be committed yet."""
 
     kept: deque[KeptIncrement] = field(default_factory=lambda: deque(maxlen=INCREMENTS_KEPT + 1))
     value_bytes: int = 0
@@ -286,10 +280,7 @@ def waits_s(timing: Timing) -> float:
 
 
 def newest_of(offers: Mapping[LearnerName, tuple[Kept, ...]]) -> LearnerName:
-    """Return the member that has the newest values of most fragments; of several the first by name.
-
-    A value that differs from what most holders of its version have does not count.
-    """
+    """Return the member with the newest values of most fragments, as most holders have them."""
     columns = [_agreed(column) for column in zip(*offers.values(), strict=True)]
 
     def good(name: LearnerName) -> int:
