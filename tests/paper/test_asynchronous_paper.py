@@ -54,8 +54,6 @@ class Run:
 
 @dataclass
 class Worker:
-    """One learner of the loop."""
-
     recorded: Recorded
     local: Array
     moment: Array

@@ -30,12 +30,10 @@ def whole(size: int, rule: str = "rda") -> tuple[Unit, ...]:
 
 
 def normal(*shape: int) -> NDArray[np.float32]:
-    """Standard normal float32 numbers."""
     return RNG.standard_normal(shape).astype(np.float32)
 
 
 def norm(x: Flat) -> float:
-    """‖x‖ in float64."""
     return float(np.linalg.norm(x.astype(np.float64)))
 
 

@@ -106,7 +106,6 @@ class FakeCompute:
         )
 
     def may_step(self) -> bool:
-        """Whether quota and data allow one more step."""
         enough = self.tokens + BATCH_TOKENS <= self.until_tokens
         return enough and any(not lease.done for lease in self.leases)
 
@@ -152,7 +151,6 @@ class Model:
         tick_s: float = TICK_S,
         shard_records: int = SHARD_RECORDS,
     ) -> None:
-        """Start the syncer and all learners at once, with random phases."""
         self.settings = settings
         self.fragments = fragments or settings.fragments
         self.link = link or Link()
@@ -170,7 +168,6 @@ class Model:
         self.payloads: dict[Ticket, dict[int, Work]] = {}
         self.view: dict[LearnerName, Member] = {}
         self.cut: set[LearnerName] = set()
-        self.muted: set[LearnerName] = set()
         self._applied: dict[tuple[int, int], int] = {}
         self._merging: dict[int, list[Work]] = {}
         self._values: dict[int, set[Version]] = defaultdict(set)
@@ -197,7 +194,6 @@ class Model:
         heapq.heappush(self._heap, (self.now_s + delay_s, self._next("event"), call))
 
     def run(self, seconds: float) -> None:
-        """Let the model run for so many seconds, or until the run is finished."""
         end_s = self.now_s + seconds
         while self._heap and self._heap[0][0] <= end_s and self.finished is None:
             self.now_s, _, call = heapq.heappop(self._heap)
@@ -210,7 +206,6 @@ class Model:
         self._at(self._tick_s, self._tick)
 
     def add_learner(self, text: str, step_s: float) -> None:
-        """A process of this name starts, and asks to be admitted."""
         name = LearnerName(text)
         self.learners[name] = LearnerState(self.settings, name, FINGERPRINT, self.fragments)
         compute = FakeCompute(self._next("process"), step_s, self._noise, self._shard_records)
@@ -237,13 +232,11 @@ class Model:
             self._syncer(MembershipChanged(1, members))
 
     def set_status(self, text: str, status: Status) -> None:
-        """The supervisor changes its mind about a learner's incarnation."""
         name = LearnerName(text)
         self.view[name] = Member(name, self.view[name].incarnation, status)
         self._publish()
 
     def kill_learner(self, text: str) -> None:
-        """Its process is gone; the supervisor evicts it."""
         name = LearnerName(text)
         self.learners.pop(name)
         self.computes.pop(name).alive = False
@@ -251,21 +244,15 @@ class Model:
         self.set_status(text, Status.EVICTED)
 
     def cut_link(self, text: str) -> None:
-        """The link between a learner and the syncer is lost, and cannot be opened."""
         name = LearnerName(text)
         self.cut.add(name)
         self._unlink(name)
         self._learner(name, sessions.SyncerLinkChanged(up=False))
 
     def heal_link(self, text: str) -> None:
-        """The learner can reach the syncer again."""
         name = LearnerName(text)
         self.cut.discard(name)
         self._dial(name)
-
-    def mute(self, name: LearnerName) -> None:
-        """What a learner contributes from now on never arrives, though its link is up."""
-        self.muted.add(name)
 
     def _unlink(self, name: LearnerName) -> None:
         for connection in [c for c, n in self.connected.items() if n == name]:
@@ -279,7 +266,6 @@ class Model:
         self._syncer(syncer_events.StopRequested(reason))
 
     def restart_syncer(self, down_s: float = 0.0) -> None:
-        """The syncer dies, and starts again from what it journalled; learners redial."""
         assert self._journal, "this model keeps no journal"
         if not self.syncer_up:
             return
@@ -366,7 +352,6 @@ class Model:
         self._at(delay_s, arrive)
 
     def _merge(self, action: syncer_actions.BeginMerge) -> None:
-        """Apply steps; none of them for a second time."""
         merging = [self.payloads[part.ticket][part.connection] for part in action.parts]
         for part, work in zip(action.parts, merging, strict=True):
             applied = self._applied.get((work.process, action.fragment), 0)
@@ -486,7 +471,6 @@ class Model:
     def _to_peer(
         self, name: LearnerName, peer: LearnerName, message: StateRequest | StateOffer
     ) -> None:
-        """The hub passes on what peers say, while both are linked to it."""
         event: learner_events.Event = (
             learner_events.StateRequested(name, message)
             if isinstance(message, StateRequest)
@@ -507,8 +491,6 @@ class Model:
     def _contribute(
         self, name: LearnerName, compute: FakeCompute, message: training.Contribution
     ) -> None:
-        if name in self.muted:
-            return
         work = compute.snapshots[message.fragment]
         norm = float(message.steps) ** 0.5
         check = Check(schema_ok=True, digest_ok=True, finite=True, norm=norm)
@@ -639,7 +621,6 @@ class Model:
         return steps * self.fragments / len(self.merges(since_s))
 
     def participation(self, since_s: float) -> float:
-        """Contributions merged per learner and merge."""
         merges = self.merges(since_s)
         names = [f"learner-{index}" for index in range(self._counts["process"])]
         arrived = sum(name in m.participants for m in merges for name in names)

@@ -135,7 +135,6 @@ class Bench:
         returns_s: float | None = None,
         levels: Sequence[Level] = EXACT,
     ) -> None:
-        """A start of the syncer at time 0."""
         self.settings = settings or RunSettings(interval_steps=4, fragments=fragments)
         self.fragments = fragments
         self.now_s = 0.0
@@ -176,7 +175,6 @@ class Bench:
         return self.core.durable.leases.holders[LearnerName(name)]
 
     def do(self, event: events.Event, *, after_s: float = 0.0) -> list[actions.Action]:
-        """Handle one event, `after_s` later; returns and keeps the actions."""
         self.now_s += after_s
         self.actions = self.state.handle(event, now_s=self.now_s)
         recount(self.core)
@@ -231,7 +229,6 @@ class Bench:
     # --- what the world does ------------------------------------------------------------------
 
     def journal(self) -> list[actions.Action]:
-        """Everything written so far becomes durable; returns the actions that follow."""
         followed: list[actions.Action] = []
         for _ in range(100):
             if not self.core.journal.journalling:
@@ -256,7 +253,6 @@ class Bench:
         pulls: Sequence[training.PullFragment] = (),
         increment: events.IncrementFacts | None = None,
     ) -> actions.BeginMerge:
-        """Pulls are answered; the merge that was begun is computed and durable."""
         for pull in pulls:
             self.answer(pull)
         begun = self.merge(increment=increment)
@@ -292,24 +288,20 @@ class Bench:
     # --- what the state wants -----------------------------------------------------------------
 
     def of(self, kind: type[T]) -> list[T]:
-        """Actions of a kind that the last events asked for."""
         return [action for action in self.actions if isinstance(action, kind)]
 
     def sent(self, kind: type[T]) -> list[T]:
-        """Control messages of a kind that the last events sent."""
         return [a.message for a in self.of(actions.Send) if isinstance(a.message, kind)]
 
     def pulls(self) -> list[training.PullFragment]:
         return self.sent(training.PullFragment)
 
     def receivers(self, fragment: int) -> list[str]:
-        """Names to which the last events sent a value of a fragment."""
         names = {number: name for name, number in self.connections.items()}
         sent = [a for a in self.of(actions.SendValue) if a.message.fragment == fragment]
         return sorted(names[action.connection] for action in sent)
 
     def updates(self) -> list[training.FragmentUpdate]:
-        """Values that the last events sent."""
         return [action.message for action in self.of(actions.SendValue)]
 
     def dismissed(self) -> list[object]:
@@ -322,15 +314,12 @@ class Bench:
         return word
 
     def fates(self) -> list[tuple[Fate, str]]:
-        """Fates that the last events recorded, with reasons."""
         return [(entry.fate, entry.reason or "") for entry in self.entries(FateTold)]
 
     def entries(self, kind: type[E]) -> list[E]:
-        """Entries of a kind that the last events put on the tape."""
         return [action.entry for action in self.of(Record) if isinstance(action.entry, kind)]
 
     def written(self) -> list[actions.WriteJournal]:
-        """Records that the last events wrote."""
         return self.of(actions.WriteJournal)
 
 

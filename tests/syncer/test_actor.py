@@ -108,8 +108,6 @@ async def test_an_answer_that_finds_the_queue_full_ends_its_pull() -> None:
 
 
 class Shut(RealDisk):
-    """A disk that takes nothing any more once it is shut."""
-
     shut = False
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:

@@ -26,7 +26,6 @@ def finish(bench: Bench, name: str) -> None:
 
 
 def stage_of(bench: Bench) -> ClosingStage | None:
-    """How far the end has come; None before it has begun."""
     return None if bench.core.closing is None else bench.closing.stage
 
 
@@ -260,7 +259,6 @@ def test_nothing_postpones_the_end_beyond_what_was_said_at_its_beginning(steps: 
 
 
 def ended() -> Bench:
-    """A run whose final cut is durable, with the link to the supervisor up."""
     bench = seeded("ana", settings=SETTINGS, fragments=4)
     bench.do(events.SupervisorLinkChanged(up=True))
     bench.do(events.StopRequested("enough"))

@@ -26,7 +26,6 @@ from tests.syncer.test_sessions import CONNECTION, observe
 
 
 def seed_of(bench: Bench, fragment: int) -> FragmentSeed:
-    """One fragment of the initial value, from the learner that was asked."""
     seeding = bench.core.versions.seeding
     assert seeding is not None
     return FragmentSeed(1, FragmentIndex(fragment), seeding.name, seeding.incarnation, "")
@@ -108,24 +107,18 @@ def test_a_seed_that_goes_on_is_waited_for() -> None:
         bench.do(events.SeedArrived(seed_of(bench, index), intact=True))
 
 
-def test_after_a_damaged_seed_another_learner_is_asked() -> None:
+@pytest.mark.parametrize("gone", [False, True], ids=["damaged", "gone"])
+def test_another_learner_is_asked_when_the_first_fails(*, gone: bool) -> None:
     bench = Bench()
     bench.hello("ana")
     bench.hello("ben")
-    bench.do(events.SeedArrived(seed_of(bench, 0), intact=False))
-    bench.tick(2.5)
-    assert bench.seeding.name == "ben"
+    bench.do(events.SeedArrived(seed_of(bench, 0), intact=gone))
+    if gone:
+        bench.drop("ana")
+    else:
+        bench.tick(2.5)
+    assert (bench.seeding.name, bench.seeding.digests) == ("ben", {})
     assert [request.fragment for request in bench.sent(FragmentRequest)] == [0, 1]
-
-
-def test_another_learner_is_asked_when_the_first_is_gone() -> None:
-    bench = Bench()
-    bench.hello("ana")
-    bench.hello("ben")
-    bench.do(events.SeedArrived(seed_of(bench, 0), intact=True))
-    bench.drop("ana")
-    assert bench.seeding.name == "ben"
-    assert bench.seeding.digests == {}
 
 
 def test_a_seed_of_somebody_else_is_ignored() -> None:
@@ -329,7 +322,6 @@ def merged(bench: Bench, increment: events.IncrementFacts | None = None) -> Vers
 
 
 def released(bench: Bench) -> list[tuple[int, Version]]:
-    """What the last event freed: fragments, and the versions from which on values stay."""
     return [(action.fragment, action.version) for action in bench.of(actions.ReleaseValues)]
 
 

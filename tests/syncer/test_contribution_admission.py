@@ -152,7 +152,6 @@ def merged_without(bench: Bench, pulls: list[PullFragment], name: str) -> PullFr
 
 
 def late(bench: Bench) -> list[int]:
-    """Tokens that were discarded after they had come too late, per fragment."""
     assert all(row.imbalance == 0 for row in bench.state.ledger_rows())
     return [row.late for row in bench.state.ledger_rows()]
 

@@ -22,7 +22,6 @@ def running() -> Bench:
 
 
 def named_to(bench: Bench, name: str, *, counter: int = 1) -> str | None:
-    """The donor that a learner is told of when it says hello."""
     bench.hello(name, counter=counter)
     (welcome,) = bench.sent(Welcome)
     return welcome.donor

@@ -90,7 +90,6 @@ def measured(settings: RunSettings = PACED, /, **answers_s: float) -> Bench:
 
 
 def merged(bench: Bench) -> list[str]:
-    """Who takes part in the merge that begins now, if one does."""
     return [part.ticket.name for begun in bench.of(BeginMerge) for part in begun.parts]
 
 

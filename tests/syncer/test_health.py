@@ -121,12 +121,6 @@ def test_names_that_come_and_go_are_not_kept() -> None:
     assert len(watch.streaks) == SETTINGS.timing.compile_s / 60
 
 
-def test_who_diverged_goes_on_under_its_next_incarnation() -> None:
-    bench = seeded("ana", "ben", settings=SETTINGS)
-    diverge(bench, "ana")
-    assert bench.record("ana").incarnation == Incarnation(1, 11)
-
-
 def test_a_command_says_that_such_a_run_must_be_mended() -> None:
     assert RunEnd(end_reason(SETTINGS)).exit_code == 2
     assert RunEnd("tokens").exit_code == RunEnd().exit_code == 0

@@ -26,8 +26,6 @@ def value(number: int) -> NDArray[np.float32]:
 
 
 class Writer:
-    """A syncer as far as its journal goes: each commit is one record."""
-
     def __init__(self, folder: Path, disk: RealDisk | None = None) -> None:
         self.folder = folder
         self.journal = Journal(disk or RealDisk(folder), FRAGMENTS)
@@ -75,7 +73,6 @@ def recover(folder: Path) -> Recovered | None:
 
 
 def numbers(recovered: Recovered | None) -> list[int]:
-    """Versions of all fragments, after checking that the arrays are theirs."""
     assert recovered is not None
     found = []
     for published, arrays in zip(recovered.durable.published, recovered.fragments, strict=True):

@@ -41,7 +41,6 @@ def report(name: LearnerName, tokens: int, leases: tuple[Lease, ...] = ()) -> Pr
 
 
 def book_of(budget: int | None, shards: int = 6) -> LeaseBook:
-    """An empty book with an ordinary grant of eight steps."""
     return LeaseBook(shards, budget, CHUNK)
 
 
@@ -217,13 +216,11 @@ class ReadingMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.used)
     @rule()
     def grant(self) -> None:
-        """Everybody gets what it needs next."""
         for name in sorted(self.used):
             top_up(self.book, name, members=len(self.used))
 
     @rule(name=st.sampled_from([ANA, BEN]), steps=st.integers(1, 12), reports=st.booleans())
     def read(self, name: LearnerName, steps: int, *, reports: bool) -> None:
-        """A learner reads records within its quota, and may get to report it."""
         if name not in self.used:
             return
         holder, mine = self.book.holders[name], self.positions[name]
@@ -241,7 +238,6 @@ class ReadingMachine(RuleBasedStateMachine):
         return self.positions[name].get((lease.pass_index, lease.shard), lease.position)
 
     def report(self, name: LearnerName) -> None:
-        """Tell the book, and note which records were read for good."""
         told = []
         for lease in self.book.holders[name].leases:
             here = self.position(name, lease)
@@ -254,7 +250,6 @@ class ReadingMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from([ANA, BEN]), reports=st.booleans())
     def go(self, name: LearnerName, *, reports: bool) -> None:
-        """A learner's incarnation ends, with or without a last word."""
         if name in self.used:
             if reports:
                 self.report(name)
@@ -265,7 +260,6 @@ class ReadingMachine(RuleBasedStateMachine):
 
     @invariant()
     def budget_is_exact(self) -> None:
-        """Never more is granted than there is, and no quota is passed."""
         assert self.book.remaining_tokens is not None
         assert self.book.remaining_tokens >= 0
         assert all(self.used[n] <= h.quota_tokens for n, h in self.book.holders.items())

@@ -48,12 +48,10 @@ def report(tokens: int, *told: FragmentProgress, incarnation: Incarnation = FIRS
 
 
 def holding(number: int, settled: int, overwritten: int) -> FragmentProgress:
-    """What a learner says of its fragment on version 1.`number`."""
     return FragmentProgress(Version(1, number), settled, settled, overwritten)
 
 
 def opened() -> Ledger:
-    """A ledger of one fragment with one incarnation that holds version 1.0."""
     ledger = Ledger.of(1)
     ledger.open(ANA, FIRST)
     ledger.report(report(0, holding(0, 0, 0)))
@@ -205,7 +203,6 @@ class BalanceMachine(RuleBasedStateMachine):
     """
 
     def __init__(self) -> None:
-        """Both hold version 1.0."""
         super().__init__()
         self.ledger = opened()
         self.account = Account()
@@ -223,7 +220,6 @@ class BalanceMachine(RuleBasedStateMachine):
         self.record = deepcopy((self.ledger, self.version, self.made_by, self.round))
 
     def update(self) -> FragmentUpdate:
-        """What the syncer would send now."""
         account = self.ledger.books[ANA].accounts[0]
         contained = account.merged_version is not None and account.merged_version <= self.version
         return FragmentUpdate(
@@ -237,7 +233,6 @@ class BalanceMachine(RuleBasedStateMachine):
         )
 
     def progress(self) -> Progress:
-        """What the learner would report now."""
         return report(self.steps, self.account.progress, incarnation=self.incarnation)
 
     @rule(count=st.integers(1, 5))
@@ -322,7 +317,6 @@ class BalanceMachine(RuleBasedStateMachine):
 
     @rule()
     def send_again(self) -> None:
-        """The syncer repeats its newest version."""
         self.updates.append(self.update())
 
     @precondition(lambda self: self.updates)
@@ -358,7 +352,6 @@ class BalanceMachine(RuleBasedStateMachine):
 
     @invariant()
     def it_balances(self) -> None:
-        """Processed = applied + rejected + late + stale + overwritten + lost + pending."""
         row = self.ledger.row(0)
         assert row.imbalance == 0
         assert row.pending >= 0

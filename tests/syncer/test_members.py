@@ -51,10 +51,7 @@ def test_a_condition_that_ends_for_one_after_the_other_costs_a_visit_each() -> N
 
 
 class Counted(dict[LearnerName, Any]):
-    """A dictionary that counts how many of its values were looked at."""
-
     def __init__(self, visits: list[int]) -> None:
-        """Empty; `visits` has one number, to which looks are added."""
         super().__init__()
         self._visits = visits
 

@@ -44,7 +44,6 @@ def store_of(settings: RunSettings) -> ValueStore:
 
 
 def seeded(settings: RunSettings) -> ValueStore:
-    """One with version 0."""
     store = store_of(settings)
     rng = np.random.default_rng(0)
     values = [rng.standard_normal(one.size).astype(np.float32) for one in LAYOUT.fragments]

@@ -22,7 +22,6 @@ def pause(bench: Bench, *, paused: bool | None = True, epoch: int = 1) -> None:
 
 
 def stand_still(bench: Bench) -> None:
-    """Every learner has stopped at its boundary, and says so."""
     for name in sorted(bench.learners):
         bench.learners[name].phase = Phase.PAUSED
         bench.report(name)
@@ -113,14 +112,11 @@ def test_who_missed_the_word_is_told_again() -> None:
 
 def test_who_comes_back_learns_how_it_is() -> None:
     bench = seeded("ana", settings=SETTINGS)
-    bench.drop("ana")
-    pause(bench)
-    bench.hello("ana")
-    assert bench.sent(Paused) == [Paused(1, paused=True)]
-    bench.drop("ana")
-    pause(bench, paused=False)
-    bench.hello("ana")
-    assert bench.sent(Paused) == [Paused(1, paused=False)]
+    for paused in (True, False):
+        bench.drop("ana")
+        pause(bench, paused=paused)
+        bench.hello("ana")
+        assert bench.sent(Paused) == [Paused(1, paused=paused)]
 
 
 def test_a_restarted_syncer_goes_on_pausing() -> None:

@@ -46,7 +46,6 @@ BASE, OLDER = Version(1, 3), Version(1, 2)
 
 
 def told(*, steps: int = 30, pending: int = 12, batch: int = BATCH) -> training.Progress:
-    """A report of these totals, on `BASE` since so many steps."""
     tokens = steps * batch
     since = steps - pending
     one = training.FragmentProgress(BASE, since, since * batch, since * batch)
@@ -131,7 +130,6 @@ def test_a_lie_about_steps_has_no_weight(steps: int) -> None:
 
 
 def changed(progress: training.Progress, **fields: int) -> training.Progress:
-    """A report whose one fragment says something else."""
     return replace(progress, fragments=(structs.replace(progress.fragments[0], **fields),))
 
 
@@ -207,7 +205,6 @@ def test_a_claimed_batch_does_not_take_the_whole_budget() -> None:
 
 
 def repeated(bench: Bench, pull: training.PullFragment, **fields: object) -> None:
-    """The answer to a pull, but for what differs, over the same link."""
     message = replace(bench.contribution(pull), **fields)  # type: ignore[arg-type]
     bench.do(events.ContributionArrived(message, GOOD, bench.connections[pull.ticket.name]))
 
@@ -329,7 +326,6 @@ def twisted(message: T, chance: random.Random) -> T:
 
 
 def another(value: object, chance: random.Random) -> object:
-    """Something else of the same type."""
     if isinstance(value, Phase):
         return chance.choice(list(Phase))
     if isinstance(value, bool | str) or value is None:
@@ -382,7 +378,6 @@ class Desk:
                     pass
 
     def live(self) -> None:
-        """Honest learners step, answer and adopt; a merge is computed, the journal written."""
         for name in HONEST:
             if LearnerName(name) not in self.bench.core.members.learners:
                 continue

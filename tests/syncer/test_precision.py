@@ -72,18 +72,15 @@ class Run:
         return budget_s(run, self.fragments, step_s=self.step_s, before_s=0.0)
 
     def periods(self, count: float) -> None:
-        """Let so many intervals pass."""
         for _ in range(round(count * self.fragments)):
             self.pull()
 
     def exchanges(self, count: int) -> None:
-        """Let rounds open until so many more contributions have arrived."""
         wanted = self.arrived + count
         while self.arrived < wanted:
             self.pull()
 
     def pull(self) -> None:
-        """One more round, which asks the learner unless two pulls are open."""
         self.now_s += self.step_s * self.interval_steps / self.fragments
         while self.coming and self.coming[0][0] <= self.now_s:
             arrived_s, offered_s, size = self.coming.popleft()

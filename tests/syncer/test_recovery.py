@@ -154,8 +154,6 @@ HEARTBEAT_S = RunSettings().timing.heartbeat_s
 
 
 class Start(Room):
-    """One start of a syncer whose version 0 comes from a file."""
-
     def __init__(self, disk: Disk, settings: RunSettings = SETTINGS) -> None:
         super().__init__(disk, settings=settings)
         self.task = asyncio.get_running_loop().create_task(self.actor.run())
@@ -204,8 +202,6 @@ async def test_a_syncer_that_is_fenced_in_the_middle_of_its_records_ends_at_once
 
 
 class Failing(SimulatedDisk):
-    """A disk whose next writes of fragments fail in a way of its own."""
-
     error: Exception | None = None
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:

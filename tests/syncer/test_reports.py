@@ -37,7 +37,6 @@ from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded
 
 
 def running(settings: RunSettings | None = None) -> Bench:
-    """Two learners have stepped, and the syncer knows it."""
     bench = seeded("ana", "ben", settings=settings)
     for name in ("ana", "ben"):
         bench.step(name, 2)
@@ -132,7 +131,6 @@ def test_an_older_report_is_ignored(change: Callable[[Progress], Progress]) -> N
 
 
 def hello(bench: Bench, progress: Progress, *, role: Role = Role.LEARNER) -> None:
-    """Ana opens a new link with this report."""
     message = bench.hello_of(bench.learners["ana"])
     bench.do(LinkOpened(replace(message, progress=progress, role=role), 50, trusted=True))
 
@@ -175,7 +173,6 @@ def restored(bench: Bench, copy: bytes) -> Bench:
 
 
 def merged_once(bench: Bench) -> None:
-    """All step until a round is open, answer and adopt."""
     while not bench.core.rounds.open:
         for name in sorted(bench.learners):
             bench.step(name)
@@ -247,7 +244,6 @@ def test_a_step_of_who_sets_the_pace_is_taken_in_once() -> None:
 
 
 def contributed(bench: Bench, **changed: int) -> Contribution:
-    """Ana's answer to a pull, but for what differs."""
     pull = next(pull for pull in opened(bench) if pull.ticket.name == "ana")
     return replace(bench.contribution(pull), **changed)  # type: ignore[arg-type]
 

@@ -33,7 +33,6 @@ TICK_S = 0.25
 
 
 def behind() -> tuple[Bench, int, Version]:
-    """Ben has not adopted the newest version of a fragment."""
     bench = seeded("ana", "ben")
     pull = next(pull for pull in opened(bench) if pull.ticket.name == "ana")
     bench.commit([pull])

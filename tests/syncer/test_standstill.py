@@ -21,7 +21,6 @@ STALLED_S, COMPILE_S = SETTINGS.timing.stalled_s, SETTINGS.timing.compile_s
 
 
 def spend(bench: Bench, name: str = "ana") -> None:
-    """A learner steps on all that it is granted, and tells so."""
     learner, holders = bench.learners[name], bench.core.durable.leases.holders
     while holders[learner.name].unused_tokens >= BATCH:
         bench.step(name)
@@ -32,7 +31,6 @@ def spend(bench: Bench, name: str = "ana") -> None:
 
 
 def held_up(*, steps: int = 1) -> Bench:
-    """Ana has used up all that she can get, and ben holds tokens after so many steps."""
     bench = seeded("ana", "ben", settings=SETTINGS)
     for _ in range(steps):
         bench.step("ben")
@@ -219,12 +217,9 @@ def test_the_closing_does_not_wait_for_who_stood_still_before() -> None:
 
 
 class Read(dict[LearnerName, Ticket]):
-    """Counts how often it is gone through."""
-
     times = 0
 
     def __iter__(self) -> Iterator[LearnerName]:
-        """Count, and go through the keys."""
         self.times += 1
         return super().__iter__()
 

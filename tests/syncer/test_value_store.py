@@ -238,8 +238,6 @@ def test_a_seed_leaves_the_buffer_that_it_arrived_in() -> None:
 
 
 class CountingSgd(Sgd):
-    """Sgd that counts the states it has made."""
-
     made: ClassVar[list[int]] = []
 
     def init(self, value: NDArray[np.float32]) -> OuterState:
