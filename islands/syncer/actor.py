@@ -153,7 +153,7 @@ class SyncerActor(RoleActor[events.Event]):
             self.post(event)
         self._early.clear()
         if self._membership.membership.incarnation is not None:
-            self._membership.beat()  # it tells the supervisor the address to dial
+            self._membership.beat()  # which names the address to dial
         self._handle(events.Ticked())
         if begins and self._initial is not None:
             initial = self._initial

@@ -270,20 +270,6 @@ def test_a_run_ends_with_its_budget_although_one_dies() -> None:
     assert 0 < model.syncer.ledger_rows()[0].lost <= 30 * BATCH_TOKENS
 
 
-@pytest.mark.parametrize("phases", range(3))
-def test_a_run_ends_with_its_budget_although_the_syncer_restarts(phases: int) -> None:
-    model = Model(settings_of(12, 4, budget_tokens=60_000), [STEP_S] * 3, journal=True, seed=phases)
-    chance = random.Random(phases)
-    for _ in range(10):
-        model.run(chance.uniform(0.5, 4.0))
-        if model.finished is None:
-            model.restart_syncer(chance.choice([0.0, 1.0]))
-    model.run(400.0)
-    assert model.finished == "tokens"
-    assert_ended(model, 60_000)
-    assert sum(model.steps().values()) * BATCH_TOKENS == 60_000
-
-
 @pytest.mark.parametrize("quorum", [1, 2, None])
 @pytest.mark.parametrize("ending", ["tokens", "time", "enough"])
 def test_states_are_at_rest_after_every_event(quorum: int | None, ending: str) -> None:

@@ -17,7 +17,7 @@ def recount(core: RunMemory) -> None:
     index, learners = core.members.index, core.members.learners
     assert index.learners == {n for n in names if learners[n].role is Role.LEARNER}
     assert index.readers == {n for n in names if learners[n].reads}
-    assert index.sharers == {n for n in names if learners[n].shares}
+    assert index.claimants == {n for n in names if learners[n].claims}
     assert index.asking == {n for n in names if learners[n].asking}
     ready = [name for name in names if unready_because(learners[name]) is None]
     pace = core.rounds.pace

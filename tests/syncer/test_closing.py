@@ -34,6 +34,17 @@ def finish_adopting(bench: Bench, name: str) -> None:
     finish(bench, name)
 
 
+def stopping(*finished: str) -> Bench:
+    """Ana and ben have done a step when the run is to stop; some have stopped."""
+    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
+    bench.step("ana")
+    bench.step("ben")
+    bench.do(events.StopRequested("enough"))
+    for name in finished:
+        finish(bench, name)
+    return bench
+
+
 def test_a_stop_is_announced_and_journalled() -> None:
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.do(events.StopRequested("enough"))
@@ -58,11 +69,7 @@ def test_a_restarted_syncer_waits_for_those_who_have_yet_to_come_back() -> None:
 
 
 def test_it_waits_until_all_have_stopped() -> None:
-    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
-    bench.step("ana")
-    bench.step("ben")
-    bench.do(events.StopRequested("enough"))
-    finish(bench, "ana")
+    bench = stopping("ana")
     assert stage_of(bench) is ClosingStage.DRAINING
     finish(bench, "ben")
     assert stage_of(bench) is ClosingStage.ROUNDS
@@ -92,7 +99,7 @@ def test_the_last_to_stop_begins_the_merge_at_once() -> None:
     bench.decline(ben, "leaving")
     bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
-    assert bench.of(BeginMerge) == []
+    assert (bench.of(BeginMerge), stage_of(bench)) == ([], ClosingStage.DRAINING)
     finish(bench, "ben")
     assert [part.ticket for part in bench.merge().parts] == [ana.ticket]
 
@@ -127,11 +134,7 @@ def test_the_end_follows_the_last_adoption_and_the_last_record() -> None:
 
 
 def test_the_end_comes_without_the_silent() -> None:
-    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
-    bench.step("ana")
-    bench.step("ben")
-    bench.do(events.StopRequested("enough"))
-    finish(bench, "ana")
+    bench = stopping("ana")
     began_s, final_s = bench.now_s, SETTINGS.timing.final_s
     while stage_of(bench) is not ClosingStage.FINISHED:
         due_s = bench.state.deadline_s(bench.now_s)
@@ -142,12 +145,7 @@ def test_the_end_comes_without_the_silent() -> None:
 
 
 def test_the_deadline_merges_what_has_arrived() -> None:
-    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
-    bench.step("ana")
-    bench.step("ben")
-    bench.do(events.StopRequested("enough"))
-    finish(bench, "ana")
-    finish(bench, "ben")
+    bench = stopping("ana", "ben")
     mine = next(pull for pull in bench.pulls() if pull.ticket.name == "ana")
     bench.answer(mine)
     bench.tick(31.0)
@@ -185,16 +183,6 @@ def test_no_round_opens_while_a_run_closes() -> None:
         bench.step("ana")
         bench.step("ben")
         assert bench.pulls() == []
-
-
-def test_opened_rounds_are_drained_first() -> None:
-    bench = seeded("ana", settings=SETTINGS, fragments=4)
-    (pull,) = opened(bench)
-    bench.do(events.StopRequested("enough"))
-    finish(bench, "ana")
-    assert stage_of(bench) is ClosingStage.DRAINING
-    bench.answer(pull)
-    assert len(bench.merge().parts) == 1
 
 
 def pass_time(bench: Bench, seconds: float) -> None:
@@ -327,12 +315,7 @@ def test_a_restart_after_the_end_has_only_that_to_tell() -> None:
 
 def test_who_was_silent_once_is_asked_no_more() -> None:
     """Its late answer makes it reachable again, and the end would wait for it once more."""
-    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
-    bench.step("ana")
-    bench.step("ben")
-    bench.do(events.StopRequested("enough"))
-    finish(bench, "ana")
-    finish(bench, "ben")
+    bench = stopping("ana", "ben")
     pulls = {str(pull.ticket.name): pull for pull in bench.pulls()}
     bench.answer(pulls["ana"])
     begun = bench.tick(SETTINGS.timing.final_s)

@@ -174,19 +174,6 @@ def test_the_answer_of_an_ended_incarnation_is_nobodys() -> None:
     assert late(bench) == [0, 0]
 
 
-def test_the_answer_of_an_ended_incarnation_does_not_close_a_round() -> None:
-    settings = RunSettings(interval_steps=4, fragments=2, quorum=2)
-    bench = seeded("ana", "ben", settings=settings)
-    ana, ben = opened(bench)
-    contribution = bench.contribution(ana)
-    bench.hello("ana", counter=2)
-    bench.adopt("ana")
-    bench.journal()
-    bench.answer(ben)
-    bench.do(ContributionArrived(contribution, GOOD, bench.connections["ana"]))
-    assert bench.of(BeginMerge) == []
-
-
 def test_tokens_that_were_discarded_are_not_claimed_again() -> None:
     """A report overtook the contribution: its tokens were counted when they were discarded.
 

@@ -7,7 +7,6 @@ from islands.protocol.identities import Incarnation, LearnerName, Status
 from islands.protocol.messages.membership import Leave
 from islands.protocol.settings.run import WELL_STEPS, RunSettings
 from islands.protocol.syncer.health import DIVERGED, DIVERGED_MAX, Divergences, end_reason
-from islands.run.run_end import RunEnd
 from tests.syncer.bench import Bench, seeded
 
 SETTINGS = RunSettings(interval_steps=40, fragments=2, learning_rate=0.5)
@@ -119,8 +118,3 @@ def test_names_that_come_and_go_are_not_kept() -> None:
     for index in range(10_000):
         watch.heard(LearnerName(f"n{index}"), 1, 60.0 * index, SETTINGS)
     assert len(watch.streaks) == SETTINGS.timing.compile_s / 60
-
-
-def test_a_command_says_that_such_a_run_must_be_mended() -> None:
-    assert RunEnd(end_reason(SETTINGS)).exit_code == 2
-    assert RunEnd("tokens").exit_code == RunEnd().exit_code == 0

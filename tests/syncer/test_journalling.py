@@ -56,19 +56,6 @@ def test_a_disk_that_takes_nothing_for_ten_seconds_is_told_of() -> None:
     assert bench.state.phase is Phase.MERGING
 
 
-def test_what_is_granted_is_sent_when_its_record_is_durable() -> None:
-    bench = seeded("ana", "ben", settings=BUDGET)
-    spend(bench, "ana", all_of_it=True)
-    (first,) = bench.written()
-    spend(bench, "ben", all_of_it=True)
-    assert bench.written() == []
-    bench.do(JournalFinished(first.sequence))
-    assert len(bench.sent(LeaseGranted)) == 1
-    (second,) = bench.written()
-    bench.do(JournalFinished(second.sequence))
-    assert len(bench.sent(LeaseGranted)) == 1
-
-
 def test_what_is_durable_is_sent_although_more_was_granted_since() -> None:
     bench = seeded("ana", settings=BUDGET)
     ana = bench.learners["ana"]

@@ -48,10 +48,16 @@ def top_up(book: LeaseBook, name: LearnerName, members: int = 1) -> bool:
     return book.top_up(name, batch_tokens=BATCH, members=members, chunk_steps=CHUNK)
 
 
-def test_a_learner_gets_shards_and_an_ordinary_grant() -> None:
-    book = book_of(None)
+def granted(budget: int | None = None, shards: int = 6) -> LeaseBook:
+    """A book from which ana has her first grant."""
+    book = book_of(budget, shards)
     book.open(ANA, Incarnation(1, 1))
     assert top_up(book, ANA)
+    return book
+
+
+def test_a_learner_gets_shards_and_an_ordinary_grant() -> None:
+    book = granted()
     holder = book.holders[ANA]
     assert holder.quota_tokens == CHUNK * BATCH
     assert holder.leases == [Lease(0, index, 0) for index in range(LEASES_HELD_MIN)]
@@ -69,9 +75,7 @@ def test_a_shard_is_leased_to_one_learner_at_a_time() -> None:
 
 def test_half_a_grant_is_left_when_the_next_one_comes() -> None:
     """A learner is topped up at half of its grant, so that it need not wait."""
-    book = book_of(None)
-    book.open(ANA, Incarnation(1, 1))
-    top_up(book, ANA)
+    book = granted()
     book.reported(report(ANA, CHUNK * BATCH // 2 - BATCH))
     assert not top_up(book, ANA)
     book.reported(report(ANA, CHUNK * BATCH // 2))
@@ -79,9 +83,7 @@ def test_half_a_grant_is_left_when_the_next_one_comes() -> None:
 
 
 def test_an_ended_incarnation_gives_back_what_it_did_not_use() -> None:
-    book = book_of(200)
-    book.open(ANA, Incarnation(1, 1))
-    top_up(book, ANA)
+    book = granted(200)
     book.reported(report(ANA, 30, (Lease(0, 0, 5, done=True), Lease(0, 1, 3))))
     assert book.close(ANA, 30) == [Lease(0, 1, 3)]
     assert book.remaining_tokens == 170
@@ -92,9 +94,7 @@ def test_an_ended_incarnation_gives_back_what_it_did_not_use() -> None:
 
 def test_what_is_left_of_a_shard_comes_on_top() -> None:
     """It may be less than a batch, and a loop that has nothing else would wait for ever."""
-    book = book_of(None)
-    book.open(ANA, Incarnation(1, 1))
-    top_up(book, ANA)
+    book = granted()
     book.reported(report(ANA, 30, (Lease(0, 0, 4), Lease(0, 1, 3))))
     book.close(ANA, 30)
     book.open(BEN, Incarnation(1, 2))
@@ -125,9 +125,7 @@ def test_the_leases_of_a_learner_are_bounded(whole: int) -> None:
 
 def test_after_the_last_shard_a_new_pass_begins() -> None:
     """Shards are numbered by pass, so that a second reading is not a repetition."""
-    book = book_of(None, shards=1)
-    book.open(ANA, Incarnation(1, 1))
-    top_up(book, ANA)
+    book = granted(shards=1)
     assert book.holders[ANA].leases == [Lease(0, 0, 0), Lease(1, 0, 0)]
 
 
@@ -157,9 +155,7 @@ def test_the_budget_is_exhausted_when_no_batch_fits() -> None:
 
 
 def test_a_rest_that_fits_no_waiting_batch_exhausts_the_budget() -> None:
-    book = book_of(BATCH + BATCH // 2)
-    book.open(ANA, Incarnation(1, 1))
-    top_up(book, ANA)
+    book = granted(BATCH + BATCH // 2)
     assert book.holders[ANA].quota_tokens == BATCH
     assert not book.exhausted(BATCH)
     assert book.exhausted(BATCH, [ANA])
@@ -178,9 +174,7 @@ def test_half_a_grant_lasts_through_an_outage(step_time_s: float) -> None:
 
 
 def test_small_shards_are_leased_in_greater_number() -> None:
-    book = book_of(None, shards=100)
-    book.open(ANA, Incarnation(1, 1))
-    top_up(book, ANA)
+    book = granted(shards=100)
     first = Lease(0, 0, RECORDS, done=True)
     book.reported(report(ANA, 2 * BATCH, (first, *book.holders[ANA].leases[1:])))
     top_up(book, ANA)
@@ -311,9 +305,7 @@ def test_a_grant_fits_into_a_message_whatever_a_report_claims() -> None:
 
 
 def test_a_position_advances_by_at_most_the_tokens_that_were_reported() -> None:
-    book = book_of(None)
-    book.open(ANA, Incarnation(1, 1))
-    top_up(book, ANA)
+    book = granted()
     far = Lease(0, 0, 10**12), Lease(0, 1, 10**12)
     for tokens in (0, BATCH, BATCH, 2 * BATCH):
         book.reported(report(ANA, tokens, far))

@@ -51,23 +51,22 @@ def holding(number: int, settled: int, overwritten: int) -> FragmentProgress:
     return FragmentProgress(Version(1, number), settled, settled, overwritten)
 
 
-def opened() -> Ledger:
+def opened(tokens: int = 0) -> Ledger:
+    """One fragment and incarnation, which holds version 1.0 and has done work on it."""
     ledger = Ledger.of(1)
     ledger.open(ANA, FIRST)
-    ledger.report(report(0, holding(0, 0, 0)))
+    ledger.report(report(tokens, holding(0, 0, 0)))
     return ledger
 
 
 def test_work_since_the_base_is_pending() -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     row = ledger.row(0)
     assert (row.processed, row.pending, row.imbalance) == (40, 40, 0)
 
 
 def test_applied_before_and_after_the_adoption() -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 30, 30), Version(1, 1))
     assert (ledger.row(0).applied, ledger.row(0).pending) == (30, 10)
     ledger.report(report(50, holding(1, 45, 15)))
@@ -76,8 +75,7 @@ def test_applied_before_and_after_the_adoption() -> None:
 
 
 def test_what_was_late_and_then_merged_is_late_no_more() -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.claim(ANA, 0, Fate.LATE, 30)
     ledger.apply(ANA, FIRST, 0, Merged(1, 1, 40, 40), Version(1, 2))
     ledger.report(report(60, holding(2, 60, 20)))
@@ -87,8 +85,7 @@ def test_what_was_late_and_then_merged_is_late_no_more() -> None:
 
 @pytest.mark.parametrize(("tokens", "possible"), [(15, True), (16, False)])
 def test_tokens_with_a_fate_cannot_be_contributed_again(tokens: int, *, possible: bool) -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 30, 30), Version(1, 1))
     ledger.report(report(50, holding(1, 35, 5)))
     ticket = Ticket(1, 1, ANA, FIRST)
@@ -97,8 +94,7 @@ def test_tokens_with_a_fate_cannot_be_contributed_again(tokens: int, *, possible
 
 
 def test_no_more_is_charged_than_was_discarded() -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.claim(ANA, 0, Fate.LATE, 30)
     ledger.report(report(40, holding(1, 20, 20)))
     row = ledger.row(0)
@@ -107,8 +103,7 @@ def test_no_more_is_charged_than_was_discarded() -> None:
 
 @pytest.mark.parametrize("fate", [Fate.LATE, Fate.REJECTED, Fate.STALE])
 def test_a_refused_contribution_is_charged_when_it_is_discarded(fate: Fate) -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.claim(ANA, 0, fate, 30)
     assert ledger.row(0).pending == 40
     ledger.report(report(45, holding(1, 45, 45)))
@@ -128,8 +123,7 @@ def test_a_refused_contribution_may_still_be_merged() -> None:
 
 
 def test_an_end_loses_what_has_no_fate() -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 30, 30), Version(1, 1))
     ledger.attest(ANA, 60)
     ledger.close(ANA)
@@ -138,8 +132,7 @@ def test_an_end_loses_what_has_no_fate() -> None:
 
 
 def test_an_end_does_not_lose_what_was_discarded_before() -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 30, 30), Version(1, 1))
     ledger.report(report(60, holding(1, 45, 15)))
     ledger.close(ANA)
@@ -148,8 +141,7 @@ def test_an_end_does_not_lose_what_was_discarded_before() -> None:
 
 
 def test_a_merge_that_outlives_its_sender_is_applied() -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.close(ANA)
     ledger.open(ANA, Incarnation(1, 2))
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 40, 40), Version(1, 1))
@@ -158,8 +150,7 @@ def test_a_merge_that_outlives_its_sender_is_applied() -> None:
 
 
 def test_a_second_application_before_adoption_is_a_bug() -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 40, 40), Version(1, 1))
     with pytest.raises(InvariantError, match="twice"):
         ledger.apply(ANA, FIRST, 0, Merged(1, 1, 40, 40), Version(1, 2))

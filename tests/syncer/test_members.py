@@ -160,15 +160,6 @@ def test_who_is_below_the_floor_with_an_open_account_goes_on() -> None:
     assert bench.record("ana").connection == 50
 
 
-def test_who_comes_new_is_above_the_floor() -> None:
-    bench = seeded("ana")
-    with_ended(bench, 2 * NAMES_KEPT)
-    last = 2 * NAMES_KEPT + 9
-    bench.hello(f"worker-7f3a91c2-{last:06d}", counter=last + 1)
-    assert bench.dismissed() == []
-    assert bench.core.durable.rejoins == 1
-
-
 def test_forgetting_lets_nobody_in_who_had_ended(seed: int) -> None:
     chance, fence = random.Random(seed), Fence()
     ended: dict[LearnerName, Incarnation] = {}

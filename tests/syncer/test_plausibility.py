@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import TypeVar, get_args
 
 import msgspec
@@ -68,41 +69,36 @@ def marks(*totals: int) -> ReportedTotals:
     return kept
 
 
-@pytest.mark.parametrize("steps", [-1, 0, 1, 4, 11, 13, 48, 121, 10**6])
-def test_other_steps_than_were_reported_are_a_lie(steps: int) -> None:
-    """Its base was adopted after 18 steps and it was taken after 30: it has 12, and nothing else.
-
-    Fewer would give it more weight, tokens² / steps; more would hide its norm, which is judged
-    per √steps.
-    """
-    assert wrong_steps(contribution(12), told(), marks(18, 30)) is None
-    assert wrong_steps(contribution(steps), told(), marks(18, 30)) is not None
+REPORTED = (18, 30)
+between = partial(contribution, tokens=5 * BATCH, processed=23 * BATCH)
+ahead = partial(contribution, tokens=14 * BATCH, processed=32 * BATCH)
+FRESH = told(steps=0, pending=0)
 
 
-@pytest.mark.parametrize("steps", range(9, 14))
-def test_between_two_reports_it_may_be_any_boundary(steps: int) -> None:
-    between = contribution(steps - 6, tokens=5 * BATCH, processed=23 * BATCH)
-    fits = 3 <= steps - 6 <= 6
-    assert (wrong_steps(between, told(), marks(18, 20, 25, 30)) is None) is fits
-
-
-def test_a_contribution_may_overtake_the_report_of_its_last_steps() -> None:
-    ahead = contribution(14, tokens=14 * BATCH, processed=32 * BATCH)
-    assert wrong_steps(ahead, told(), marks(18, 30)) is None
-    assert wrong_steps(replace(ahead, steps=12), told(), marks(18, 30)) is not None
-
-
-def test_of_a_base_that_is_not_held_any_more_the_mean_batch_decides() -> None:
-    for steps, true in ((12, True), (4, True), (48, True), (2, False), (60, False)):
-        verdict = wrong_steps(contribution(steps, base=OLDER), told(), marks(18, 30))
-        assert (verdict is None) is true
-
-
-def test_without_a_step_told_the_batch_that_it_named_decides() -> None:
-    fresh = told(steps=0, pending=0)
-    for steps, true in ((12, True), (1, False)):
-        verdict = wrong_steps(contribution(steps, base=OLDER), fresh, marks())
-        assert (verdict is None) is true
+@pytest.mark.parametrize(
+    ("said", "report", "reported", "true"),
+    [
+        # Its base was adopted after 18 steps and it was taken after 30. Fewer steps would give it
+        # more weight, tokens² / steps; more would hide its norm, which is judged per √steps.
+        *((contribution(n), told(), REPORTED, n == 12) for n in (-1, 0, 1, 4, 11, 12, 13, 48, 121)),
+        (contribution(10**6), told(), REPORTED, False),
+        # Between two reports it may be any boundary.
+        *((between(n), told(), (18, 20, 25, 30), n < 7) for n in range(3, 8)),
+        # It may overtake the report of its last steps.
+        *((ahead(n), told(), REPORTED, n == 14) for n in (12, 14)),
+        # Of a base that is not held any more the mean batch decides.
+        *(
+            (contribution(n, base=OLDER), told(), REPORTED, 4 <= n <= 48)
+            for n in (2, 4, 12, 48, 60)
+        ),
+        # Without a reported step, the batch that it named decides.
+        *((contribution(n, base=OLDER), FRESH, (), n == 12) for n in (1, 12)),
+    ],
+)
+def test_steps_are_those_that_were_reported(
+    said: training.Contribution, report: training.Progress, reported: tuple[int, ...], *, true: bool
+) -> None:
+    assert (wrong_steps(said, report, marks(*reported)) is None) is true
 
 
 @pytest.mark.parametrize(("batch", "steps"), [(1, 1), (1, 500), (10**7, 1), (10**7, 500)])

@@ -166,15 +166,6 @@ def test_a_cut_is_followed_within_three_periods_and_so_is_its_end(
     assert len(run.named) == steady
 
 
-@pytest.mark.parametrize("size_bytes", [1024, 2**30])
-@pytest.mark.parametrize("step_s", [0.001, 300.0])
-def test_small_and_large_fragments_and_steps(size_bytes: int, step_s: float) -> None:
-    run = Run(size_bytes, step_s, 24, 4)
-    run.periods(60)
-    small = size_bytes <= 2 * step_s * GBIT / 2
-    assert run.learner.level == (FINEST if small else COARSEST)
-
-
 def test_nothing_is_decided_before_the_pace_is_known() -> None:
     learner = AdaptivePrecision(levels(4096), COARSEST)
     for at_s in range(10):

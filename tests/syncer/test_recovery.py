@@ -187,20 +187,6 @@ async def test_the_older_of_two_syncers_ends_itself_and_the_newer_goes_on() -> N
     await new.end()
 
 
-@virtual
-async def test_a_syncer_that_is_fenced_in_the_middle_of_its_records_ends_at_once() -> None:
-    disk = SimulatedDisk(random.Random(0))
-    old = Start(disk)
-    await asyncio.sleep(0.0015)  # version 0 is being journalled, one fragment after the other
-    new = Start(disk)
-    await asyncio.sleep(0.1)
-    with pytest.raises(FencedError):
-        old.task.result()
-    await asyncio.sleep(10.0)
-    assert new.actor.state.version(0) is not None
-    await new.end()
-
-
 class Failing(SimulatedDisk):
     error: Exception | None = None
 

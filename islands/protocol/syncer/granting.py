@@ -31,7 +31,7 @@ def _top_up(core: RunMemory, name: LearnerName, now_s: float) -> None:
     granted = book.top_up(
         name,
         batch_tokens=batch,
-        members=len(core.members.index.sharers),
+        members=len(core.members.index.claimants),
         reading=len(core.members.index.readers),
         chunk_steps=_chunk_steps(core, learner),
         proven=progress.steps > 0

@@ -20,7 +20,7 @@ IDLE_KEPT = 64
 """Names that were ended for standing still and have done no step since, of which it is known."""
 
 NAMED_MOST = 8
-"""Number of learners whose reason is given; of thousands, these tell enough."""
+"""Number of learners whose reason is given; of thousands, these are enough."""
 
 
 @dataclass(slots=True)

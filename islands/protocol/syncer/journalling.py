@@ -2,7 +2,7 @@
 
 A record holds all metadata: one account per learner and fragment. So a fragment's record, which is
 written at once with its new version, makes all other changes durable too. All other changes
-(grants, ends of incarnations, an operator's command) share the next record. A change that nobody
+(grants, ends of incarnations, an operator's command) wait for the next record. A change that nobody
 waits for yet, such as a grant to a learner that has tokens left, gets a deadline for its record.
 Records of many accounts are spaced by ten times what writing one of them costs.
 """

@@ -162,7 +162,7 @@ class LeaseBook:
         return changed or amount > 0
 
     def _leases_wanted(self, holder: Holder, ahead_steps: int, members: int) -> int:
-        """Return the shards for so many steps: at most half of a fair share of a pass, or two."""
+        """Return the shards for so many steps: at most half of a fair part of a pass, or two."""
         steps = max(1, holder.steps)
         ahead = 1 + ceil(ahead_steps * holder.finished / steps)
         fair = self.shards // (2 * max(1, members))

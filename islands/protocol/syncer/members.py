@@ -113,7 +113,7 @@ class LearnerRecord:
         self.progress = progress
         self.asking = {one for one in progress.due if 0 <= one < len(progress.fragments)}
         self.marks.add(progress.steps, progress.tokens)
-        self.whole = self.whole or all(told.version is not None for told in progress.fragments)
+        self.whole = self.whole or all(one.version is not None for one in progress.fragments)
 
     @property
     def phase(self) -> Phase:
@@ -125,7 +125,7 @@ class LearnerRecord:
         return self.progress.batch_tokens > 0
 
     @property
-    def shares(self) -> bool:
+    def claims(self) -> bool:
         """Whether a part of the budget is left for it: it has not ended, and reads, or will."""
         return self.role is Role.LEARNER and not self.status.ended
 
@@ -190,8 +190,8 @@ class LearnerRecord:
 class LearnerIndex:
     """Known peers: `names` sorted, `learners` without observers, `readers` with a batch.
 
-    `sharers` are those among whom the rest of the budget is shared: also those that only join, or
-    the first one to begin would be given half of it.
+    `claimants` are those among whom the rest of the budget is divided, also those that only join,
+    or the first one to begin would be given half of it.
 
     `leaving` holds those that have stopped for good, and `asking` those that ask for a round;
     `asking_news` are those of them that have changed since the rounds that they ask for were looked
@@ -201,7 +201,7 @@ class LearnerIndex:
     names: list[LearnerName] = field(default_factory=list)
     learners: set[LearnerName] = field(default_factory=set)
     readers: set[LearnerName] = field(default_factory=set)
-    sharers: set[LearnerName] = field(default_factory=set)
+    claimants: set[LearnerName] = field(default_factory=set)
     leaving: set[LearnerName] = field(default_factory=set)
     asking: set[LearnerName] = field(default_factory=set)
     asking_news: set[LearnerName] = field(default_factory=set)
@@ -219,7 +219,7 @@ class LearnerIndex:
                 del self.names[bisect_left(self.names, name)]
         _keep(self.learners, name, learner is not None and learner.role is Role.LEARNER)
         _keep(self.readers, name, learner is not None and learner.reads)
-        _keep(self.sharers, name, learner is not None and learner.shares)
+        _keep(self.claimants, name, learner is not None and learner.claims)
         _keep(self.leaving, name, learner is not None and learner.phase is Phase.FINISHED)
         asks = learner is not None and bool(learner.asking)
         _keep(self.asking, name, asks)
@@ -280,7 +280,7 @@ class Members:
     """All peers that are known.
 
     `changed` holds the learners that the index and the pace have yet to take in, `touched` those of
-    the event being handled, and `witnesses` those of `any`. `absent` tells since when an
+    the event being handled, and `witnesses` those of `any`. `absent` says since when an
     incarnation with an open account is neither linked nor in the supervisor's `view`. `wrongs`
     holds, by name, the times of what no honest learner does, `donations` those at which it was
     given a donor (`donors.py`), and `departed` what observers without a link were sent. `levels`

@@ -43,9 +43,9 @@ class Admitted:
 class Round:
     """The state of one open round. `quorum` is K; None stands for everyone who is awaited.
 
-    Where K is `auto`, `patience` tells who is `unawaited` from the first, and after it everyone is.
+    Where K is `auto`, `patience` says who is `unawaited` from the first, and after it everyone is.
     `arrived`, `excused` and `unawaited` are disjoint subsets of `asked`; `adopting` are awaited and
-    not asked yet, as they have yet to adopt what holds their last contribution. `searched` tells
+    not asked yet, as they have yet to adopt what holds their last contribution. `searched` says
     that every learner was examined since the last one was asked: only those that changed can be
     asked then.
     """
@@ -205,7 +205,7 @@ class Adoption:
 class Rounds:
     """The open rounds by fragment, what paces them, and what was measured of them.
 
-    `barren` is the number of the next round if nobody was eligible for it. `abandoned_s` tells by
+    `barren` is the number of the next round if nobody was eligible for it. `abandoned_s` says by
     how much a late answer missed its round. `ended` counts the changes of rounds that are over.
     """
 

@@ -30,7 +30,7 @@ asked."""
 def request_seed(core: RunMemory, now_s: float) -> None:
     """Ask for version 0 if the run has none: a member that outlived its journal, or any learner.
 
-    In place of the latter, a version 0 that was read from a file is installed. A learner whose
+    Instead of the latter, a version 0 that was read from a file is installed. A learner whose
     offer was refused is asked again only after the others.
     """
     versions = core.versions

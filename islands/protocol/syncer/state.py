@@ -1,8 +1,8 @@
 """The syncer's pure state machine: `handle(event, now_s)` returns actions and performs none.
 
-After each event the rules run to a fixed point: closing a round frees a place in which the next one
-may open. Time enters only as `now_s`, seconds on any monotonic clock. `deadline_s` returns the time
-by which the state needs its next `Ticked`; ticking earlier, or more often, is harmless.
+After each event the rules run to a fixed point: once a round has closed, the next one may open.
+Time enters only as `now_s`, seconds on any monotonic clock. `deadline_s` returns the time by which
+the state needs its next `Ticked`; ticking earlier, or more often, is harmless.
 """
 
 from collections.abc import Sequence
