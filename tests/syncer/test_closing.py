@@ -165,6 +165,17 @@ def test_used_tokens_end_a_run() -> None:
     assert bench.closing.reason == "tokens"
 
 
+def test_a_rest_that_fits_no_waiting_batch_ends_a_run() -> None:
+    """Batches may differ in tokens: who has no use for the rest of its quota says that it waits."""
+    settings = RunSettings(interval_steps=4, fragments=2, budget_tokens=BATCH + BATCH // 2)
+    bench = seeded("ana", settings=settings)
+    ana, holder = bench.learners["ana"], bench.holder("ana")
+    assert holder.unused_tokens == BATCH
+    ana.phase, ana.quota, ana.leases = Phase.STARVED, BATCH, tuple(holder.leases)
+    bench.report("ana")
+    assert bench.closing.reason == "tokens"
+
+
 def test_the_absent_are_ended_with_the_run() -> None:
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.step("ben")

@@ -119,17 +119,17 @@ def tokens_used_up(core: RunMemory) -> bool:
     if not reading:
         return False
     least = min(reading, key=lambda learner: (learner.progress.batch_tokens, learner.name))
-    starved = frozenset(name for name in leases.holders if cannot_step(core, name))
-    if leases.exhausted(least.progress.batch_tokens, starved):
-        return True
     left = {
-        name: holder.unused_tokens for name, holder in leases.holders.items() if name not in starved
+        name: holder.unused_tokens
+        for name, holder in leases.holders.items()
+        if not cannot_step(core, name)
     }
     richest = max(left, key=lambda name: (left[name], name), default=None)
     for holder in (None, richest):
         if _can_spend(core, least.name, holder):
             core.journal.show_unspent(least.name, holder)
-    return False
+            return False
+    return True
 
 
 def _can_spend(core: RunMemory, reader: LearnerName, holder: LearnerName | None) -> bool:

@@ -126,7 +126,7 @@ def on_journalled(core: RunMemory, event: JournalFinished, now_s: float) -> None
 def _commit(core: RunMemory, fragment: int, now_s: float) -> None:
     newest = core.durable.published[fragment]
     assert newest is not None, "what is journalled has a version"
-    core.versions.commit(fragment, newest, newest)
+    core.versions.commit(fragment, newest)
     round_ = core.rounds.remove(fragment)
     core.went_forward()
     core.rounds.await_adoption(fragment, newest.version, round_)

@@ -4,7 +4,6 @@ A quota is journalled before it is sent, and what a dead incarnation did not use
 Grants shrink towards the end, so that all learners finish together (guided self-scheduling).
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -198,19 +197,6 @@ class LeaseBook:
         if self.next_shard == self.shards:
             self.pass_index, self.next_shard = self.pass_index + 1, 0
         return lease
-
-    def exhausted(self, batch_tokens: int, starved: Collection[LearnerName] = ()) -> bool:
-        """Return whether the rest is too small for one more batch and every quota is used up.
-
-        `starved` learners cannot step with what is left of theirs, as batches differ in tokens.
-        """
-        remaining = self.remaining_tokens
-        if remaining is None or remaining >= batch_tokens:
-            return False
-        return all(
-            name in starved or holder.unused_tokens < batch_tokens
-            for name, holder in self.holders.items()
-        )
 
 
 def _advanced(holder: Holder, held: Lease, reported: Lease) -> Lease:

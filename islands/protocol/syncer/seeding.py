@@ -185,5 +185,5 @@ def journal_seed(core: RunMemory, seeding: Seeding, now_s: float) -> None:
     core.versions.end_seeding()
     for index, newest in enumerate(core.durable.published):
         assert newest is not None, "every fragment is journalled"
-        core.versions.commit(index, newest, newest)
+        core.versions.commit(index, newest)
     send_to_all(core, list(range(core.fragments)), now_s)

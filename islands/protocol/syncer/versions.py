@@ -23,7 +23,6 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from islands.protocol.errors import InvariantError
 from islands.protocol.identities import Incarnation, LearnerName, Version
 from islands.protocol.messages.training import IncrementsSince, Kept
 from islands.protocol.settings.run import INCREMENTS_KEPT, REDIAL_LONGEST_S, RunSettings, Timing
@@ -232,10 +231,8 @@ class Versions:
             returns_until_s=returns_until_s,
         )
 
-    def commit(self, fragment: int, published: Published, durable: Published | None) -> None:
-        """Publish a version, which must be durable, as the newest of those kept."""
-        if durable is None or published.version > durable.version:
-            raise InvariantError(f"version {published} is published and not durable ({durable})")
+    def commit(self, fragment: int, published: Published) -> None:
+        """Publish a version, which is durable, as the newest of those kept."""
         self.published[fragment] = published
         self.kept[fragment].append(published.version)
         self.changes += 1
