@@ -16,19 +16,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.actors.acceptor import LinkAcceptor
-from islands.actors.membership_client import MembershipClient
 from islands.actors.role_actor import Context, RoleActor
 from islands.files.disk import Disk
 from islands.numerics.codecs import largest_bytes
 from islands.numerics.outer import OuterOptimizer
 from islands.protocol.credentials import Credentials
-from islands.protocol.errors import IslandsError, JournalError, RefusedError
+from islands.protocol.errors import IslandsError, JournalError, OutdatedError, RefusedError
 from islands.protocol.handlers import Received, claimed_name
 from islands.protocol.identities import FinalVersions, LearnerName, Phase, Role, Version
 from islands.protocol.membership import HeartbeatContent, MembershipState
 from islands.protocol.messages import training
 from islands.protocol.messages.control import RunEnded
-from islands.protocol.messages.membership import HeartbeatAck, MembershipChanged, Refused, Stop
+from islands.protocol.messages.membership import (
+    Evicted,
+    HeartbeatAck,
+    Joined,
+    MembershipChanged,
+    Refused,
+    Stop,
+)
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.syncer import actions, events
 from islands.protocol.syncer.donors import route
@@ -46,6 +52,11 @@ from islands.syncer.value_store import ValueStore
 from islands.syncer.workers import SyncerWorkers, attempt
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
+
+BEGUN_ANEW = (
+    "the supervisor does not know this process's credential: it has begun the run anew, in another "
+    "folder, so this process ends; started again, it goes on under the new beginning"
+)
 
 
 class SyncerActor(RoleActor[events.Event]):
@@ -98,7 +109,13 @@ class SyncerActor(RoleActor[events.Event]):
         self._inspections = InspectionQueue(self.store, workers.inspecting, self.now_s, self.post)
         self._sent: dict[int, dict[int, Version]] = {}
         self._beating: asyncio.TimerHandle | None = None
-        self._membership: MembershipClient | None = None
+        self._membership = MembershipState(
+            context.settings.run,
+            Role.SYNCER,
+            LearnerName(name),
+            context.layout.fingerprint,
+            proof=credentials.prove(LearnerName(name)),
+        )
         self._end: tuple[RunEnded, bytes] | None = None
         self.begun = False
         self._early: list[events.Event] = []
@@ -106,17 +123,12 @@ class SyncerActor(RoleActor[events.Event]):
 
     async def on_start(self) -> None:
         """Recover the journal under a new epoch; meanwhile heartbeats report *healing*."""
-        context, name = self.context, LearnerName(self.name)
-        proof = self._credentials.prove(name)
-        self._membership = MembershipClient(
-            self,
-            MembershipState(
-                context.settings.run, Role.SYNCER, name, context.layout.fingerprint, proof=proof
-            ),
+        self.dial(
+            self.context.supervisor,
             self._rng,
-            sign=self._heartbeat_content,
-            received=self._on_supervisor_message,
-            changed=self._on_supervisor_link,
+            opened=lambda: self._on_supervisor_link(up=True),
+            received=lambda envelope: self._on_supervisor_message(envelope.body),
+            closed=lambda: self._on_supervisor_link(up=False),
         )
         self._beat()
         self._writer.take_over(self._recovered)
@@ -132,7 +144,6 @@ class SyncerActor(RoleActor[events.Event]):
 
     def _begin(self, recovered: Recovered | None) -> None:
         """Restore the state, accept links, and post the events buffered during recovery."""
-        assert self._membership is not None, "it asks to be admitted from its start on"
         begins = recovered is None and self._initial is not None
         self.state = self._restored(recovered, initial=begins)
         self.begun = True
@@ -147,13 +158,13 @@ class SyncerActor(RoleActor[events.Event]):
             receive=self._on_envelope,
             lost=self._on_lost,
         )
-        if self._membership.membership.supervisor_up:
+        if self._membership.supervisor_up:
             self.post(events.SupervisorLinkChanged(up=True))
         for event in self._early:
             self.post(event)
         self._early.clear()
-        if self._membership.membership.incarnation is not None:
-            self._membership.beat()  # which names the address to dial
+        if self._membership.incarnation is not None:
+            self._send_heartbeat()  # which names the address to dial
         self._handle(events.Ticked())
         if begins and self._initial is not None:
             initial = self._initial
@@ -309,9 +320,9 @@ class SyncerActor(RoleActor[events.Event]):
         self._report_end()
 
     def _report_end(self) -> None:
-        if self._end is not None and self._membership is not None:
+        if self._end is not None:
             message, summary = self._end
-            self._membership.tell(message, (memoryview(summary),) if summary else ())
+            self._report(message, (memoryview(summary),) if summary else ())
 
     # --- the supervisor -----------------------------------------------------------------------
 
@@ -321,12 +332,34 @@ class SyncerActor(RoleActor[events.Event]):
             return HeartbeatContent(Phase.HEALING)
         return self.state.heartbeat_content(self.address)
 
-    def _on_supervisor_link(self, up: bool) -> None:  # noqa: FBT001  a callback's only argument
+    def _report(self, body: object, payload: tuple[memoryview, ...] = ()) -> None:
+        link = None if self._to_supervisor is None else self._to_supervisor.link
+        self.send(link, body, payload, Lane.BULK if payload else Lane.CONTROL)
+
+    def _send_heartbeat(self) -> None:
+        """Send a heartbeat, or ask for admission, if one is due or its content changed."""
+        word = self._membership.say(self._heartbeat_content(), self.now_s())
+        if word is not None:
+            self._report(word)
+
+    def _on_supervisor_link(self, *, up: bool) -> None:
+        self._membership.supervisor_up = up
+        self._send_heartbeat()
         if self.begun and not self.ref.stopped:
             self.post(events.SupervisorLinkChanged(up))
 
     def _on_supervisor_message(self, body: object) -> None:
         match body:
+            case Joined():
+                if self._membership.on_joined(body):
+                    self._send_heartbeat()
+            case Evicted():
+                if self._membership.on_evicted(body) and not body.unknown:
+                    self._send_heartbeat()
+                if body.unknown:
+                    self.fail("supervisor", OutdatedError(BEGUN_ANEW))
+            case HeartbeatAck():
+                self._membership.on_ack(body)
             case MembershipChanged():
                 self.post(body)
             case Stop(reason):
@@ -340,8 +373,7 @@ class SyncerActor(RoleActor[events.Event]):
         if self.ref.stopped:
             return
         self._writer.look()
-        if self._membership is not None:
-            self._membership.beat()
+        self._send_heartbeat()
         self._report_end()
         for connection in sorted(self._callers):
             self.send(self.link(connection), HeartbeatAck(self.state.core.members.view.epoch))
