@@ -128,12 +128,6 @@ def test_zero_norms_clip_nothing(rate: float) -> None:
     assert gauge(a=0.0, b=0.0).scales({"a": rate, "b": 0.0}) == {"a": 1.0, "b": 1.0}
 
 
-def test_norms_that_swing_cost_nothing_but_their_scale() -> None:
-    made = gauge(a=0.003, b=0.003)
-    scales = made.scales({"a": 0.5, "b": 0.003})
-    assert scales == {"a": pytest.approx(0.06), "b": 1.0}
-
-
 def test_what_is_known_of_learners_is_bounded() -> None:
     made = NormGauge(limit=10.0)
     for number in range(10_000):

@@ -35,11 +35,9 @@ def test_the_one_with_most_steps_is_named() -> None:
 
 
 def test_a_restarted_learner_is_never_sent_to_itself() -> None:
-    assert named_to(running(), "ben", counter=2) == "ana"
-
-
-def test_who_holds_something_is_told_of_nobody() -> None:
-    assert named_to(running(), "ana") is None
+    bench = running()
+    assert named_to(bench, "ana") is None, "it holds something"
+    assert named_to(bench, "ben", counter=2) == "ana"
 
 
 def test_nobody_donates_before_there_is_a_version_or_a_step() -> None:

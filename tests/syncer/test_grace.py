@@ -226,12 +226,9 @@ def among(by: PaceBy, interval: float, *names: LearnerName) -> Pace:
 @pytest.mark.parametrize(
     ("by", "setter"), [(PaceBy.FASTEST, "a"), (PaceBy.MEDIAN, "b"), (PaceBy.SLOWEST, "d")]
 )
-def test_the_pace_setter_is_chosen_by_credit(by: PaceBy, setter: str) -> None:
+def test_the_pace_setter_is_chosen_by_credit_and_then_by_name(by: PaceBy, setter: str) -> None:
     assert pace_with(by, 2.0, [4.0, 3.0, 2.0, 1.0]).setter() == setter
-
-
-def test_a_tie_is_decided_by_name() -> None:
-    assert pace_with(PaceBy.FASTEST, 2.0, [1.0, 1.0, 1.0, 1.0]).setter() == "a"
+    assert pace_with(by, 2.0, [1.0, 1.0, 1.0, 1.0]).setter() == setter
 
 
 def test_only_the_eligible_set_the_pace() -> None:

@@ -288,15 +288,6 @@ async def open_merging() -> AsyncIterator[Supervised]:
         yield room
 
 
-@pytest.mark.parametrize("late", [Incarnation(1, 1), Incarnation(1, 2), Incarnation(2, 1)], ids=str)
-@virtual
-async def test_an_admission_that_comes_twice_or_late_changes_nothing(late: Incarnation) -> None:
-    async with open_merging() as room:
-        room.say(admission(late))
-        await asyncio.sleep(2 * BEAT_S)
-        assert room.beats[-1].incarnation == FIRST
-
-
 @virtual
 async def test_an_admission_by_an_older_supervisor_does_not_count() -> None:
     async with open_merging() as room:
@@ -307,16 +298,6 @@ async def test_an_admission_by_an_older_supervisor_does_not_count() -> None:
         room.say(admission(Incarnation(5, 1)))
         await asyncio.sleep(2 * BEAT_S)
         assert room.beats[-1].incarnation == Incarnation(5, 1)
-
-
-@virtual
-async def test_an_evicted_syncer_shows_which_incarnation_it_was() -> None:
-    async with open_merging() as room:
-        room.admits = False
-        room.say(Evicted("syncer", FIRST, "silent"))
-        await asyncio.sleep(2 * BEAT_S)
-        assert room.joins[-1].previous == FIRST
-        assert not any(b'"evicted"' in line for line in room.tape.lines)
 
 
 @virtual

@@ -125,13 +125,6 @@ def test_who_is_not_needed_keeps_what_it_has() -> None:
     assert BEN in bench.core.members.learners
 
 
-def test_alone_it_keeps_what_it_has() -> None:
-    bench = seeded("ben", settings=SETTINGS)
-    bench.step("ben")
-    assert not wait(bench, 300)
-    assert BEN in bench.core.members.learners
-
-
 @pytest.mark.parametrize("step_s", [0.1, 20.0, 100.0])
 def test_a_slow_learner_is_waited_for(step_s: float) -> None:
     bench = seeded("ana", "ben", settings=SETTINGS)
