@@ -18,8 +18,8 @@ from islands.protocol.supervisor import actions as supervisor_actions
 from islands.protocol.supervisor import core as supervisor_core
 from islands.protocol.supervisor import events as supervisor_events
 from islands.protocol.syncer import actions as syncer_actions
-from islands.protocol.syncer import core as syncer_core
 from islands.protocol.syncer import events as syncer_events
+from islands.protocol.syncer import memory as syncer_memory
 from islands.protocol.tape.kinds import ENTRIES
 from islands.settings.host import RunOptions
 from tests.environment import ROOT
@@ -37,7 +37,7 @@ COUNTS: dict[str, Callable[[], int]] = {
     "learner_fields": lambda: len(fields(learner_core.Core)),
     "syncer_events": lambda: len(get_args(syncer_events.Event)),
     "syncer_actions": lambda: len(get_args(syncer_actions.Action)),
-    "syncer_fields": lambda: len(fields(syncer_core.Core)),
+    "syncer_fields": lambda: len(fields(syncer_memory.RunMemory)),
     "supervisor_events": lambda: len(get_args(supervisor_events.Event)),
     "supervisor_actions": lambda: len(get_args(supervisor_actions.Action)),
     "supervisor_fields": lambda: len(fields(supervisor_core.Core)),

@@ -212,7 +212,7 @@ def is_set(expression: ast.expr, known: Sequence[str]) -> bool:
     return False
 
 
-# ------------------------------------------------------------------------- pages and indexes
+# ------------------------------------------------------------------------------------- pages
 
 PROTOCOL_PAGE = "docs/protocol.md"
 CITED_RULE = re.compile(r"protocol §(\d+(?:\.\d+)*)")
@@ -250,23 +250,6 @@ def citations(sources: Sequence[Source]) -> Iterator[str]:
                 yield breach(source, number, "cites a document that is not in the repository.")
 
 
-INDEXED = ("islands/protocol/learner", "islands/protocol/syncer")
-
-
-def indexes(sources: Sequence[Source]) -> Iterator[str]:
-    """The index of a large room names every file in it; elsewhere the names of files are enough."""
-    rooms = {source.name.parent: source for source in sources if source.name.name == "__init__.py"}
-    for source in sources:
-        if not source.is_ours or source.name.stem.startswith("__"):
-            continue
-        if str(source.name.parent) not in INDEXED:
-            continue
-        room = rooms.get(source.name.parent)
-        index = ast.get_docstring(room.tree) or "" if room else ""
-        if room and not re.search(rf"`{source.name.stem}(?:\.py)?`", index):
-            yield breach(room, 1, f"the room's index does not name `{source.name.name}`.")
-
-
 # ----------------------------------------------------------------------------------- field owners
 
 OWNING_ROOM = PurePosixPath("islands/protocol/syncer")
@@ -278,13 +261,13 @@ PARTS = {
     "versions": "versions.py",
     "journal": "journalling.py",
     "health": "health.py",
-    "closing": "core.py",
+    "closing": "memory.py",
 }
 # What a journal record holds is written by the rules that decide it.
 DURABLE = {
     "closing.py": ("finished", "reported", "stopping"),
     "commits.py": ("merges", "staleness_sum", "participants_sum", "present_sum", "belated_tokens"),
-    "core.py": ("sequence", "clock"),
+    "memory.py": ("sequence", "clock"),
     "pausing.py": ("paused", "elapsed_s"),
     "scheduling.py": ("round",),
     "sessions.py": ("rejoins",),

@@ -85,6 +85,6 @@ if __name__ == "__main__":
             entry,
             SyncerOptions,
             program="python -m islands.syncer",
-            description="Merge and publish; host the supervisor too, unless told where it is.",
+            description="Merge and publish; host the supervisor too, unless one is named.",
         )
     )

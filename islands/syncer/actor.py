@@ -1,7 +1,7 @@
 """The syncer's actor: it performs what `state.py` decides, and turns what happens into events.
 
-All heavy work (checks, merges, the journal) runs on workers, one for each kind
-(`islands.syncer.workers`), so that the loop stays free for heartbeats.
+All heavy work (checks, merges, the journal) runs on workers (`islands.syncer.workers`), so that the
+loop stays free for heartbeats.
 """
 
 import asyncio
@@ -16,42 +16,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.actors.acceptor import LinkAcceptor
-from islands.actors.membership_client import MembershipClient
 from islands.actors.role_actor import Context, RoleActor
 from islands.files.disk import Disk
 from islands.numerics.codecs import largest_bytes
 from islands.numerics.outer import OuterOptimizer
 from islands.protocol.credentials import Credentials
-from islands.protocol.errors import IslandsError, JournalError, RefusedError
+from islands.protocol.errors import IslandsError, JournalError, OutdatedError, RefusedError
 from islands.protocol.handlers import Received, claimed_name
 from islands.protocol.identities import FinalVersions, LearnerName, Phase, Role, Version
 from islands.protocol.membership import HeartbeatContent, MembershipState
 from islands.protocol.messages import training
 from islands.protocol.messages.control import RunEnded
 from islands.protocol.messages.membership import (
+    Evicted,
     HeartbeatAck,
+    Joined,
     MembershipChanged,
     Refused,
     Stop,
 )
 from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.syncer import events
-from islands.protocol.syncer.actions import (
-    Action,
-    BeginMerge,
-    Dismiss,
-    DropContribution,
-    Exit,
-    FinishRun,
-    InstallSeed,
-    ReleaseValues,
-    Send,
-    SendValue,
-    WriteJournal,
-)
-from islands.protocol.syncer.core import HANDLERS
+from islands.protocol.syncer import actions, events
 from islands.protocol.syncer.donors import route
-from islands.protocol.syncer.members import ConnectionIndex
+from islands.protocol.syncer.memory import HANDLERS
 from islands.protocol.syncer.precision import levels_of
 from islands.protocol.syncer.recovery import fresh, resume_run
 from islands.protocol.syncer.state import SyncerState
@@ -66,22 +53,18 @@ from islands.syncer.workers import SyncerWorkers, attempt
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
 
+BEGUN_ANEW = (
+    "the supervisor does not know this process's credential: it has begun the run anew, in another "
+    "folder, so this process ends; started again, it goes on under the new beginning"
+)
+
 
 class SyncerActor(RoleActor[events.Event]):
-    """One start of the syncer.
+    """One start of the syncer; it closes its disk and its workers as it ends.
 
-    Args:
-        name: the syncer's name in the run.
-        context: settings, layout, network and tape.
-        disk: holds the journal; closed when the syncer has ended.
-        workers: do all heavy work; closed when the syncer has ended.
-        optimizer: the outer optimizer.
-        credentials: verify that peers were admitted by the supervisor.
-        shards: number of virtual shards in one pass over the data.
-        rng: makes the jitter of dialling, and the tag of this start in its epoch proof.
-        initial: reads version 0 on the worker if there is no journal; None: a learner sends it.
-        returns_s: time to wait for members that outlived a lost journal; None: not at all.
-        hooks: calls into the host, such as exporting the final values.
+    `shards` are those of one pass over the data. `initial` reads version 0 on the worker if there
+    is no journal; None: a learner sends it. The syncer waits for `returns_s` for members that
+    outlived a lost journal; None: not at all.
     """
 
     def __init__(
@@ -99,7 +82,6 @@ class SyncerActor(RoleActor[events.Event]):
         returns_s: float | None = None,
         hooks: Hooks | None = None,
     ) -> None:
-        """Prepare the actor; `run` reads the journal and begins."""
         super().__init__(name, context)
         self.address = name
         self._hooks = hooks or Hooks()
@@ -122,12 +104,18 @@ class SyncerActor(RoleActor[events.Event]):
         self._rng = rng
         self._initial, self._returns_s = initial, returns_s
         self._acceptor: LinkAcceptor | None = None
-        self._callers = ConnectionIndex()
+        self._callers: dict[int, LearnerName] = {}
         self._undelivered: dict[int, None] = {}
         self._inspections = InspectionQueue(self.store, workers.inspecting, self.now_s, self.post)
         self._sent: dict[int, dict[int, Version]] = {}
         self._beating: asyncio.TimerHandle | None = None
-        self._membership: MembershipClient | None = None
+        self._membership = MembershipState(
+            context.settings.run,
+            Role.SYNCER,
+            LearnerName(name),
+            context.layout.fingerprint,
+            proof=credentials.prove(LearnerName(name)),
+        )
         self._end: tuple[RunEnded, bytes] | None = None
         self.begun = False
         self._early: list[events.Event] = []
@@ -135,21 +123,12 @@ class SyncerActor(RoleActor[events.Event]):
 
     async def on_start(self) -> None:
         """Recover the journal under a new epoch; meanwhile heartbeats report *healing*."""
-        context, name = self.context, LearnerName(self.name)
-        proof = self._credentials.prove(name)
-        self._membership = MembershipClient(
-            self,
-            MembershipState(
-                context.settings.run,
-                Role.SYNCER,
-                name,
-                context.layout.fingerprint,
-                proof=proof,
-            ),
+        self.dial(
+            self.context.supervisor,
             self._rng,
-            sign=self._heartbeat_content,
-            received=self._on_supervisor_message,
-            changed=self._on_supervisor_link,
+            opened=lambda: self._on_supervisor_link(up=True),
+            received=lambda envelope: self._on_supervisor_message(envelope.body),
+            closed=lambda: self._on_supervisor_link(up=False),
         )
         self._beat()
         self._writer.take_over(self._recovered)
@@ -165,7 +144,6 @@ class SyncerActor(RoleActor[events.Event]):
 
     def _begin(self, recovered: Recovered | None) -> None:
         """Restore the state, accept links, and post the events buffered during recovery."""
-        assert self._membership is not None, "it asks to be admitted from its start on"
         begins = recovered is None and self._initial is not None
         self.state = self._restored(recovered, initial=begins)
         self.begun = True
@@ -180,13 +158,13 @@ class SyncerActor(RoleActor[events.Event]):
             receive=self._on_envelope,
             lost=self._on_lost,
         )
-        if self._membership.membership.supervisor_up:
+        if self._membership.supervisor_up:
             self.post(events.SupervisorLinkChanged(up=True))
         for event in self._early:
             self.post(event)
         self._early.clear()
-        if self._membership.membership.incarnation is not None:
-            self._membership.beat()  # it tells the supervisor the address to dial
+        if self._membership.incarnation is not None:
+            self._send_heartbeat()  # which names the address to dial
         self._handle(events.Ticked())
         if begins and self._initial is not None:
             initial = self._initial
@@ -230,7 +208,6 @@ class SyncerActor(RoleActor[events.Event]):
         )
 
     async def on_message(self, message: events.Event) -> None:
-        """Handle one event and perform the actions that follow."""
         if not self.begun:
             self._early.append(message)  # of the supervisor, which alone is linked
             return
@@ -249,18 +226,17 @@ class SyncerActor(RoleActor[events.Event]):
         self._disk.close()
 
     def finish(self, reason: str) -> None:
-        """Ask for a proper end of the run."""
         self.post(events.StopRequested(reason))
 
     # --- actions ------------------------------------------------------------------------------
 
     def _handle(self, event: events.Event) -> None:
         now_s = self.now_s()
-        actions = self.state.handle(event, now_s=now_s)
-        for action in actions:
+        decided = self.state.handle(event, now_s=now_s)
+        for action in decided:
             self._perform(action)
-        for action in actions:  # last, since a record holds everything that this event decided
-            if isinstance(action, WriteJournal):
+        for action in decided:  # last, since a record holds everything that this event decided
+            if isinstance(action, actions.WriteJournal):
                 entry = round_entries.Journal(action.sequence, action.fragment, str(action.version))
                 self.record(entry)
         self.waiting_bytes_most = max(self.waiting_bytes_most, self.store.waiting_bytes)
@@ -269,42 +245,39 @@ class SyncerActor(RoleActor[events.Event]):
             self._due_s = deadline_s
             self.ref.tell_later(max(0.0, deadline_s - now_s), events.Ticked())
 
-    def _perform(self, action: Action) -> None:
+    def _perform(self, action: actions.Action) -> None:
         match action:
-            case Send(connection, message):
+            case actions.Send(connection, message):
                 self.send(self.link(connection), message)
-            case SendValue(connection, message):
+            case actions.SendValue(connection, message):
                 self._send_value(connection, message)
-            case Dismiss(connection, message):
+            case actions.Dismiss(connection, message):
                 self.send(self.link(connection), message)
                 self.drop(connection, "dismissed")
-            case BeginMerge(fragment, number):
+            case actions.BeginMerge(fragment, number):
                 self._workers.merging.submit(
                     lambda: self.store.merge(action),
                     lambda facts: self.post(events.MergeFinished(fragment, number, facts)),
                 )
-            case DropContribution(ticket, connection):
+            case actions.DropContribution(ticket, connection):
                 self.store.drop(ticket, connection)
-            case InstallSeed(version, digests):
+            case actions.InstallSeed(version, digests):
                 self.store.install_seed(version, digests)
-            case ReleaseValues(fragment, version):
+            case actions.ReleaseValues(fragment, version):
                 self.store.release(fragment, version)
-            case WriteJournal():
+            case actions.WriteJournal():
                 self._write_journal(action)
             case Record(entry):
                 self.record(self._inspections.note(entry))
-            case FinishRun(reason):
+            case actions.FinishRun(reason):
                 self._finish(reason)
-            case Exit(reason):
+            case actions.Exit(reason):
                 self.ref.stop(reason)
             case _:
                 assert_never(action)
 
     def _send_value(self, connection: int, message: training.FragmentUpdate) -> None:
-        """Send a version, unless it is still being sent: that may outlast a resend interval.
-
-        A newer version is queued behind it, and replaces any that is still queued.
-        """
+        """Send a version, unless it is still being sent: that may outlast a resend interval."""
         link, fragment = self.link(connection), message.fragment
         if link is None:
             return
@@ -314,7 +287,7 @@ class SyncerActor(RoleActor[events.Event]):
         sent[fragment] = message.version
         self.send(link, message, self.store.payload(message), Lane.BULK, topic=topic)
 
-    def _write_journal(self, action: WriteJournal) -> None:
+    def _write_journal(self, action: actions.WriteJournal) -> None:
         """Queue a record; its metadata is encoded now, with all that the record promises."""
         metadata = encode(self.state.durable)
         held, fragment, version = self.store.journal_arrays, action.fragment, action.version
@@ -331,7 +304,6 @@ class SyncerActor(RoleActor[events.Event]):
         self._writer.attempt(lambda: export(*held), lambda _: self._report_finished(reason))
 
     def _published(self, reason: str) -> tuple[list[NDArray[np.float32]], FinalVersions] | None:
-        """Return the published values and their cut; None before every fragment has a version."""
         cut = self.state.cut(reason) if self.begun else None
         return None if cut is None else (self.store.published(list(cut.versions)), cut)
 
@@ -343,14 +315,14 @@ class SyncerActor(RoleActor[events.Event]):
             await asyncio.to_thread(self._hooks.stopped, *held)
 
     def _report_finished(self, reason: str) -> None:
-        share = b"" if self._hooks.report is None else self._hooks.report(self.state)
-        self._end = RunEnded(reason), share
+        summary = b"" if self._hooks.report is None else self._hooks.report(self.state)
+        self._end = RunEnded(reason), summary
         self._report_end()
 
     def _report_end(self) -> None:
-        if self._end is not None and self._membership is not None:
-            message, share = self._end
-            self._membership.tell(message, (memoryview(share),) if share else ())
+        if self._end is not None:
+            message, summary = self._end
+            self._report(message, (memoryview(summary),) if summary else ())
 
     # --- the supervisor -----------------------------------------------------------------------
 
@@ -360,20 +332,39 @@ class SyncerActor(RoleActor[events.Event]):
             return HeartbeatContent(Phase.HEALING)
         return self.state.heartbeat_content(self.address)
 
-    def _on_supervisor_link(self, up: bool) -> None:  # noqa: FBT001  a callback's only argument
+    def _report(self, body: object, payload: tuple[memoryview, ...] = ()) -> None:
+        link = None if self._to_supervisor is None else self._to_supervisor.link
+        self.send(link, body, payload, Lane.BULK if payload else Lane.CONTROL)
+
+    def _send_heartbeat(self) -> None:
+        """Send a heartbeat, or ask for admission, if one is due or its content changed."""
+        word = self._membership.say(self._heartbeat_content(), self.now_s())
+        if word is not None:
+            self._report(word)
+
+    def _on_supervisor_link(self, *, up: bool) -> None:
+        self._membership.supervisor_up = up
+        self._send_heartbeat()
         if self.begun and not self.ref.stopped:
             self.post(events.SupervisorLinkChanged(up))
 
     def _on_supervisor_message(self, body: object) -> None:
         match body:
+            case Joined():
+                if self._membership.on_joined(body):
+                    self._send_heartbeat()
+            case Evicted():
+                if self._membership.on_evicted(body) and not body.unknown:
+                    self._send_heartbeat()
+                if body.unknown:
+                    self.fail("supervisor", OutdatedError(BEGUN_ANEW))
+            case HeartbeatAck():
+                self._membership.on_ack(body)
             case MembershipChanged():
                 self.post(body)
-            case Stop():
-                self.post(
-                    events.EndHeard()
-                    if self._end is not None
-                    else events.StopRequested(body.reason)
-                )
+            case Stop(reason):
+                over = self._end is not None
+                self.post(events.EndHeard() if over else events.StopRequested(reason))
             case Refused(_, reason, retry) if not retry:
                 self.fail("supervisor", RefusedError(reason))
 
@@ -382,10 +373,9 @@ class SyncerActor(RoleActor[events.Event]):
         if self.ref.stopped:
             return
         self._writer.look()
-        if self._membership is not None:
-            self._membership.beat()
+        self._send_heartbeat()
         self._report_end()
-        for connection in sorted(self._callers.names):
+        for connection in sorted(self._callers):
             self.send(self.link(connection), HeartbeatAck(self.state.core.members.view.epoch))
         timing, loop = self.context.settings.timing, asyncio.get_running_loop()
         self._beating = loop.call_later(timing.scaled(timing.heartbeat_s), self._beat)
@@ -403,12 +393,12 @@ class SyncerActor(RoleActor[events.Event]):
     def _on_lost(self, connection: int) -> None:
         self._undelivered.pop(connection, None)
         self._sent.pop(connection, None)
-        name = self._callers.forget(connection)
+        name = self._callers.pop(connection, None)
         if name is not None and not self.ref.stopped:
             self.post(events.LinkClosed(name, connection))
 
     def _on_envelope(self, connection: int, envelope: Envelope) -> None:
-        body, name = envelope.body, self._callers.names.get(connection)
+        body, name = envelope.body, self._callers.get(connection)
         match body:
             case training.Hello():
                 self._on_hello(connection, body)
@@ -430,7 +420,7 @@ class SyncerActor(RoleActor[events.Event]):
 
     def _relay(self, connection: int, envelope: Envelope, body: StateRequest | StateOffer) -> None:
         """Forward a message between peers, under the name that its link said hello with."""
-        sender, recipient = self._callers.names[connection], envelope.recipient
+        sender, recipient = self._callers[connection], envelope.recipient
         target = route(self.state.core, connection, sender, recipient, body, self.now_s())
         link = None if target is None else self.link(target)
         if link is not None:
@@ -457,9 +447,11 @@ class SyncerActor(RoleActor[events.Event]):
             return  # it is dismissed, and no message of it is accepted until then
         if (link := self.link(connection)) is not None:
             link.admit()
-        earlier = self._callers.greet(connection, hello.name)
-        if earlier is not None and earlier != connection:
-            self.drop(earlier, "replaced by a newer link")
+        earlier = [each for each, name in self._callers.items() if name == hello.name]
+        self._callers[connection] = hello.name
+        for each in earlier:
+            if each != connection:
+                self.drop(each, "replaced by a newer link")
 
     def _on_seed(self, seed: training.FragmentSeed, payload: tuple[memoryview, ...]) -> None:
         asked, who = self.state.core.versions.seeding, (seed.name, seed.incarnation)

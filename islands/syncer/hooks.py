@@ -14,14 +14,12 @@ Export = Callable[[list[NDArray[np.float32]], FinalVersions], None]
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Callbacks of one syncer; one that is None is not called.
+    """Callbacks of one syncer: `ready` when it has read its journal and listens.
 
-    Args:
-        ready: called when the syncer has read its journal and listens.
-        export: given the final values on the worker, before anybody hears that the run is over.
-        stopped: given what is published, on a thread, if the syncer is stopped before the run ends.
-        report: called when the final cut is durable and exported; returns the syncer's share of the
-            summary as JSON.
+    `export` is given the final values on the worker, before anybody hears that the run is over;
+    `stopped`, on a thread, what is published if the syncer is stopped before that. `report` is
+    called when the final cut is durable and exported, and returns the syncer's part of the summary
+    as JSON.
     """
 
     ready: Callable[[], object] | None = None

@@ -8,12 +8,8 @@ from msgspec.structs import replace
 from islands.actors.ports import Worker
 from islands.numerics.norms import Measured
 from islands.protocol.handlers import Received
-from islands.protocol.identities import FragmentIndex, LearnerName, Ticket
-from islands.protocol.messages.training import (
-    Contribution,
-    ContributionDeclined,
-    FragmentSeed,
-)
+from islands.protocol.identities import FragmentIndex, Ticket
+from islands.protocol.messages.training import Contribution, ContributionDeclined, FragmentSeed
 from islands.protocol.syncer.events import ContributionArrived, SeedArrived
 from islands.protocol.syncer.plausibility import Check
 from islands.protocol.tape.entry import Entry
@@ -27,14 +23,7 @@ FULL = "too many of its answers wait to be measured"
 
 
 class InspectionQueue:
-    """The payloads that wait for the inspecting worker, bounded for each sender.
-
-    Args:
-        store: measures payloads, and keeps contributions that are finite.
-        worker: runs the measurements.
-        now_s: the actor's clock.
-        post: given the event for each payload that was measured.
-    """
+    """The payloads that wait for the inspecting worker, bounded for each sender."""
 
     def __init__(
         self,
@@ -93,19 +82,14 @@ class InspectionQueue:
 
     def note(self, entry: Entry) -> Entry:
         """Return an entry with the names of those whose contributions a round lacks here."""
-        if isinstance(entry, Closed):
-            uninspected = self._uninspected(entry.fragment, entry.round, entry.arrived)
-            return replace(entry, uninspected=uninspected)
-        return entry
-
-    def _uninspected(self, fragment: int, number: int, arrived: list[LearnerName]) -> list[str]:
-        """Return whose contributions to a round have arrived and are not measured yet, by name."""
-        names = [
+        if not isinstance(entry, Closed):
+            return entry
+        names = {
             str(ticket.name)
             for index, ticket in self._tickets.values()
-            if (index, ticket.round) == (fragment, number) and ticket.name not in arrived
-        ]
-        return sorted(dict.fromkeys(names))
+            if (index, ticket.round) == (entry.fragment, entry.round)
+        }
+        return replace(entry, uninspected=sorted(names.difference(entry.arrived)))
 
     def _done(self, name: str) -> None:
         self._waiting[name] -= 1

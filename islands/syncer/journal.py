@@ -1,17 +1,11 @@
 """The syncer's journal: what it must know after a crash, written before anything is sent.
 
-Protocol §8.3 has what a record holds and how it is read (`slots.py` has the slots). Records are
-written in order, one at a time, so what is recovered is a state that was committed.
-
-The epoch is a record of its own, raised before a syncer does anything else. A writer whose epoch is
-not the newest on the disk is fenced: it checks this before every write, and then writes nothing. It
-checks this again after the write. A newer syncer takes its epoch before it reads, so either it
-reads the record, or the older one learns that nobody may be told of it. Such a record stays on the
-disk, with the number of the newer syncer's first one, and gives way to that: of one number, the
-record of the higher epoch counts. Only a lock keeps a write that stalls for longer than the whole
-takeover from overwriting a slot that the newer syncer has written meanwhile.
-
-Disk use is bounded: it is 2 · (value + optimizer state + what increments left) and two small files.
+Protocol §8.3 has what a record holds and how it is read (`slots.py` has the slots). A writer whose
+epoch is not the newest on the disk is fenced: it checks this before every write, and again after
+it. A newer syncer takes its epoch before it reads, so either it reads the record, or the older one
+learns that nobody may hear of it. Such a record gives way to the newer syncer's record of that
+number. Only a lock keeps a write that stalls for longer than the whole takeover from overwriting a
+slot that the newer syncer has written meanwhile.
 """
 
 from dataclasses import dataclass
@@ -42,29 +36,23 @@ class Recovered:
 
 
 class Journal:
-    """One syncer's journal on one disk.
+    """One syncer's journal on one disk; nothing is written before `begin_epoch`.
 
-    Args:
-        disk: holds the journal's files.
-        fragments: P, the number of fragments.
-
-    Attributes:
-        damaged: Files that were found missing or not whole, to be named at the start.
+    `damaged` are the files that were missing or not whole, to be named at the start.
     """
 
     def __init__(self, disk: Disk, fragments: int) -> None:
-        """Look at the slots; nothing is written before `begin_epoch`."""
         self._disk = disk
         self._slots = Slots(disk)
         self._held: dict[str, tuple[int, bytes, Version | None, Arrays]] = {}
-        """Of each name the record that was written last, whose arrays the syncer holds anyway."""
+        """Of each name the record that was written last."""
         self._names = fragment_names(fragments)
         self.epoch = 0
         self.sequence = 0
         self.damaged: list[str] = []
         self._torn: list[str] = []
         self._unchecked: int | None = None
-        """Number of the record that is durable and of which nobody may be told before a check."""
+        """Number of the record that is durable, and of which nobody may hear before a check."""
 
     def take_over(self) -> Recovered | None:
         """Take a new epoch, which fences an older syncer, then read what was committed."""
@@ -118,11 +106,11 @@ class Journal:
             self.damaged = sorted({*self.damaged, *self._torn})
 
     def _read(self, heads: dict[str, list[Head]]) -> Recovered | None:
-        found = self._newest([head for name in heads for head in heads[name]])
-        if found is None:
+        read = self._newest([head for name in heads for head in heads[name]])
+        if read is None:
             self._require_new()
             return None
-        newest, record = found
+        newest, record = read
         self.sequence = record.sequence
         durable = decode(record.metadata)
         if len(durable.published) != len(self._names):
@@ -146,17 +134,16 @@ class Journal:
         return Recovered(durable, tuple(fragments))
 
     def give_up(self) -> None:
-        """Make a recovery on another thread end soon, with a JournalError."""
+        """End a recovery on another thread soon, with a JournalError."""
         self._slots.give_up()
 
     def _newest(self, heads: list[Head]) -> tuple[Head, Record] | None:
-        """Return the newest record that is whole, without reading older ones."""
         for sequence in sorted({head.sequence for head in heads}, reverse=True):
             equal = [head for head in heads if head.sequence == sequence]
             loaded = [(head, self._load(head)) for head in equal]
             whole = [(head, record) for head, record in loaded if record is not None]
             if len(whole) > 1:
-                return max(whole, key=lambda found: decode(found[1].metadata).epoch)
+                return max(whole, key=lambda each: decode(each[1].metadata).epoch)
             if whole:
                 return whole[0]
         return None
@@ -168,11 +155,7 @@ class Journal:
         return record
 
     def _require_new(self) -> None:
-        """Check that a journal without a complete version is of a new run.
-
-        A run that never had one has torn one record at most. Torn files are counted by name, since
-        the first record of a name makes both of its slots.
-        """
+        """Check that a new run tore one record at most; its first one makes both its slots."""
         names = {file.rpartition(".")[0] for file in self._torn}
         if len(names) > 1:
             raise DamagedError(
@@ -214,8 +197,8 @@ class Journal:
                 again, digest(as_buffer(value)), published.round, tokens
             )
             self._slots.keep(name, head)
-            told = f"{name}: version {lost} is lost, and {record.version} is published again"
-            self.damaged.append(f"{told} as {again}")
+            sentence = f"{name}: version {lost} is lost, and {record.version} is published again"
+            self.damaged.append(f"{sentence} as {again}")
             return record.arrays
         raise DamagedError(
             f"{name}: version {lost} is committed and in neither slot, and "
@@ -224,7 +207,7 @@ class Journal:
         )
 
     def begin_epoch(self, at_least: int) -> int:
-        """Take a new epoch, higher than all on the disk; durable when this returns."""
+        """Take a new epoch, higher than all on the disk; it is durable when this returns."""
         self.epoch, known = take_epoch(self._slots, at_least)
         self.damaged = sorted({*self.damaged, *known.damaged})
         return self.epoch
@@ -237,15 +220,7 @@ class Journal:
         version: Version | None,
         arrays: Arrays,
     ) -> None:
-        """Make a record durable.
-
-        Args:
-            sequence: number of the record, one above the last record's.
-            metadata: `encode(durable)`.
-            fragment: the fragment whose value goes with it; None for none.
-            version: version of that value.
-            arrays: those of `ValueStore.journal_arrays`.
-        """
+        """Make a record durable; `version` and `arrays` are those of its fragment, if any."""
         if self._unchecked != sequence:
             if self.check_owner() < self.epoch:
                 self._write_anew()
@@ -265,11 +240,7 @@ class Journal:
         self._slots.write(EPOCH, self.epoch)  # last, so that it is not there before the rest is
 
     def check_owner(self) -> int:
-        """Check that this syncer still owns the journal.
-
-        Returns:
-            The epoch that owns it; lower than this syncer's if the files are gone.
-        """
+        """Return the epoch that owns the journal; it is lower than this one's if files are gone."""
         owner = newest_epoch(self._slots)
         if owner > self.epoch:
             raise FencedError(
@@ -280,12 +251,10 @@ class Journal:
 
 
 def encode(durable: Durable) -> bytes:
-    """Return the metadata of a record, as the durable state is now."""
     return msgspec.json.encode(durable)
 
 
 def decode(metadata: bytes) -> Durable:
-    """Return the durable state that a record's metadata holds."""
     try:
         return msgspec.json.decode(metadata, type=Durable)
     except msgspec.MsgspecError as error:
@@ -297,7 +266,6 @@ def fragment_names(fragments: int) -> list[str]:
 
 
 def written_by_another(how: str) -> JournalError:
-    """Make the error of a journal whose records this version cannot read."""
     return JournalError(
         f"the journal was written by another version of islands ({how}); go on with that version, "
         "or choose another folder"

@@ -1,17 +1,8 @@
 """The journal writer: it recovers and writes the journal on a worker, record after record.
 
-Recovery comes first, and takes seconds for each gigabyte of state; the loop goes on meanwhile.
-
-=====================================  ==========================================================
-recovery, or a write, finds            then
-=====================================  ==========================================================
-a disk that is full, or fails          it is retried every `DISK_RETRY_S`: what the record holds
-                                       is not sent meanwhile, and learners go on stepping
-a newer syncer's epoch                 this syncer ends
-anything else                          this syncer ends
-=====================================  ==========================================================
-
-A syncer that writes nothing would not learn of a newer one, so it looks with each heartbeat.
+A disk that is full, or fails, is tried again every `DISK_RETRY_S`: what the record holds is not
+sent meanwhile, and learners go on stepping. Anything else ends this syncer, as a newer syncer's
+epoch does, for which one that writes nothing looks with each heartbeat.
 """
 
 import asyncio
@@ -23,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.actors.ports import Worker
-from islands.protocol.errors import DiskError, JournalError
+from islands.protocol.errors import DiskError, IslandsError
 from islands.protocol.identities import Version
 from islands.syncer.journal import Journal, Recovered
+from islands.syncer.workers import attempt
 
 T = TypeVar("T")
 
@@ -38,13 +30,8 @@ DISK_RETRY_S = 2.0
 class JournalWriter:
     """Writes records in order, so that once a record is durable, all before it are.
 
-    Args:
-        journal: the journal to recover and to write to.
-        worker: runs recovery and writes.
-        written: called with a record's sequence number once it is durable.
-        delayed: called each time the disk fails.
-        failed: called once with the reason why nothing can be written any more.
-        damaged: called with the files that were found missing or not whole, if there are any.
+    It calls `written` with the number of a durable record, `delayed` each time the disk fails,
+    `failed` once nothing can be written any more, and `damaged` with files that are not whole.
     """
 
     def __init__(
@@ -54,7 +41,7 @@ class JournalWriter:
         *,
         written: Callable[[int], object],
         delayed: Callable[[DiskError], object],
-        failed: Callable[[JournalError], object],
+        failed: Callable[[IslandsError], object],
         damaged: Callable[[list[str]], object],
     ) -> None:
         self._journal = journal
@@ -69,7 +56,7 @@ class JournalWriter:
         self._closed = False
 
     def take_over(self, done: Callable[[Recovered | None], object]) -> None:
-        """Own the journal from now on, and read what was committed; nothing is written before."""
+        """Own the journal, and read what was committed; nothing is written before."""
 
         def own(recovered: Recovered | None) -> None:
             self._owned = True
@@ -80,37 +67,39 @@ class JournalWriter:
         self.attempt(self._journal.take_over, own)
 
     def write(self, record: JournalRecord) -> None:
-        """Make a record durable, after all that were given before."""
         self._unwritten.append(record)
         if len(self._unwritten) == 1:
             self._write_first()
 
     def attempt(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
-        """Do something with the disk; it is retried as long as that is full or fails.
+        """Do something with the disk; it is tried again as long as that is full or fails."""
 
-        Args:
-            work: does it on the worker; raises a DiskError if it cannot.
-            done: called with its result.
-        """
-
-        def arrive(result: T | JournalError) -> None:
-            if self._closed:
-                return
-            if isinstance(result, DiskError):
-                self._delayed(result)
-                loop = asyncio.get_running_loop()
-                self._retry = loop.call_later(DISK_RETRY_S, self.attempt, work, done)
-            elif isinstance(result, JournalError):
-                self._fail(result)
-            else:
+        def finished(result: T) -> None:
+            if not self._closed:
                 done(result)
 
-        self._worker.submit(lambda: _tried(work), arrive)
+        def failed(error: IslandsError) -> None:
+            if self._closed:
+                return
+            if not isinstance(error, DiskError):
+                self._fail(error)
+                return
+            self._delayed(error)
+            loop = asyncio.get_running_loop()
+            self._retry = loop.call_later(DISK_RETRY_S, self.attempt, work, done)
+
+        attempt(self._worker, work, done=finished, failed=failed)
 
     def look(self) -> None:
-        """Check for a newer syncer unless a record waits: its write checks that anyway."""
+        """Check for a newer syncer unless a write will; if the disk fails, that will report it."""
+
+        def failed(error: IslandsError) -> None:
+            if not self._closed and not isinstance(error, DiskError):
+                self._fail(error)
+
         if self._owned and not self._unwritten and not self._closed:
-            self._worker.submit(lambda: _tried(self._journal.check_owner), self._on_looked)
+            check = self._journal.check_owner
+            attempt(self._worker, check, done=lambda _: None, failed=failed)
 
     def close(self) -> None:
         self._closed = True
@@ -128,19 +117,6 @@ class JournalWriter:
             self._write_first()
         self._written(sequence)
 
-    def _on_looked(self, found: int | JournalError) -> None:
-        """End if a newer syncer owns the journal; if the disk fails, the next write reports it."""
-        if isinstance(found, int | DiskError) or self._closed:
-            return
-        self._fail(found)
-
-    def _fail(self, error: JournalError) -> None:
+    def _fail(self, error: IslandsError) -> None:
         self.close()
         self._failed(error)
-
-
-def _tried(work: Callable[[], T]) -> T | JournalError:
-    try:
-        return work()
-    except JournalError as error:
-        return error

@@ -21,11 +21,7 @@ from islands.numerics.outer import OuterOptimizer, OuterState, merge_with
 from islands.protocol.errors import MalformedError, UserError
 from islands.protocol.identities import Incarnation, LearnerName, Ticket, Version
 from islands.protocol.messages.training import Contribution, FragmentSeed, FragmentUpdate
-from islands.protocol.settings.choices import (
-    MergeRule,
-    Precision,
-    UpdatePrecision,
-)
+from islands.protocol.settings.choices import MergeRule, Precision, UpdatePrecision
 from islands.protocol.settings.run import INCREMENTS_KEPT, RunSettings
 from islands.protocol.syncer.actions import BeginMerge
 from islands.protocol.syncer.events import IncrementFacts, MergeFacts
@@ -39,21 +35,16 @@ Floats = NDArray[np.float32]
 
 
 class IncrementShelf:
-    """The newest increments of a fragment, and the remainder.
+    """The newest increments of a fragment; none with updates in float32.
 
-    Args:
-        precision: the run's precision of updates; with float32 nothing is kept.
-        ranges: elements, from and to, that are published exactly.
-
-    Attributes:
-        remainder: what the published value lacks of what the outer steps made; None for zero.
+    The elements in `exact` ranges are published exactly. `remainder` is what the published value
+    lacks of what the outer steps made; None for zero.
     """
 
-    def __init__(self, precision: UpdatePrecision, ranges: Elements) -> None:
-        """Start without increments and without a remainder."""
+    def __init__(self, precision: UpdatePrecision, exact: Elements) -> None:
         self.remainder: Floats | None = None
         self._codec = Precision(precision) if precision.of_increments else None
-        self._ranges = ranges
+        self._ranges = exact
         self._kept: dict[Version, tuple[Version, memoryview]] = {}
 
     def publish(
@@ -82,11 +73,10 @@ class IncrementShelf:
         return tuple(reversed(chain))
 
     def release(self) -> None:
-        """Free all increments; what they left stays."""
         self._kept.clear()
 
     def begin(self, remainder: NDArray[np.generic] | None = None) -> None:
-        """Begin with a value that no increment leads to, and with what its journal record holds."""
+        """Begin with a value that no increment leads to."""
         self._kept.clear()
         self.remainder = None if remainder is None else np.asarray(remainder, np.float32)
 
@@ -104,7 +94,7 @@ class _FragmentValues:
 
 @dataclass(frozen=True, slots=True)
 class _Seed:
-    """One fragment of an initial value, and the state from which its optimizer begins."""
+    """One fragment of an initial value, and its optimizer's first state."""
 
     digest: str
     value: NDArray[np.float32]
@@ -112,23 +102,12 @@ class _Seed:
 
 
 class ValueStore:
-    """All arrays of one syncer.
+    """All arrays of one syncer; lengths and merge units come from its layout, never from a message.
 
-    Args:
-        settings: the run's settings.
-        layout: the model's layout; lengths and merge units come from here, never from a message.
-        optimizer: the outer optimizer.
-
-    Attributes:
-        waiting_bytes: memory held by contributions that wait for their merge.
+    Contributions that wait for their merge hold `waiting_bytes`.
     """
 
-    def __init__(
-        self,
-        settings: RunSettings,
-        layout: Layout,
-        optimizer: OuterOptimizer,
-    ) -> None:
+    def __init__(self, settings: RunSettings, layout: Layout, optimizer: OuterOptimizer) -> None:
         self._settings = settings
         self._layout = layout
         self._optimizer = optimizer
@@ -162,15 +141,15 @@ class ValueStore:
             return UNFIT, None
         fragment, precision = self._layout.fragments[contribution.fragment], contribution.precision
         size, exact = fragment.size, self._averages[contribution.fragment]
-        share = self._settings.top_k_share
+        top_k = self._settings.top_k_share
         known = precision in QUANTIZERS
-        if not known or payload[0].nbytes != size_bytes(size, precision, exact, share):
+        if not known or payload[0].nbytes != size_bytes(size, precision, exact, top_k):
             return UNFIT, None
         if digest(payload[0]) != contribution.digest:
             return replace(UNFIT, schema_ok=True), None
         units = self._units[contribution.fragment]
         try:
-            values = decode(payload[0], size, precision, exact, share)
+            values = decode(payload[0], size, precision, exact, top_k)
         except MalformedError as error:
             return replace(UNFIT, digest_ok=True, flaw=str(error)), None
         measured = measure(values, units)
@@ -195,11 +174,7 @@ class ValueStore:
     # --- version 0 ----------------------------------------------------------------------------
 
     def keep_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> bool:
-        """Keep one fragment of the initial value; return False if it is not what it says.
-
-        One value is kept per fragment and sender: the first of its newest incarnation. Another one
-        is refused, as the first may be what is being installed; so is one that comes after that.
-        """
+        """Keep an intact fragment of version 0: the first of its sender's newest incarnation."""
         if not 0 <= seed.fragment < len(self._shelves) or len(payload) != 1:
             return False
         size = self._layout.fragments[seed.fragment].size
@@ -266,14 +241,7 @@ class ValueStore:
                 base = shelf.values[part.base]
                 measured = measure(rebase(measured.values, base, current), units)
             contributions.append(measured)
-        step = merge_with(
-            self._optimizer,
-            current,
-            shelf.state,
-            contributions,
-            weights,
-            units,
-        )
+        step = merge_with(self._optimizer, current, shelf.state, contributions, weights, units)
         value, increment = self._increments[action.fragment].publish(
             action.current, action.target, current, step.value
         )
@@ -288,11 +256,7 @@ class ValueStore:
         )
 
     def _shelve(
-        self,
-        shelf: _FragmentValues,
-        version: Version,
-        value: NDArray[np.float32],
-        state: OuterState,
+        self, shelf: _FragmentValues, version: Version, value: Floats, state: OuterState
     ) -> None:
         """Add the newest version; keep it and those before it that may be needed."""
         shelf.values[version] = value
@@ -301,10 +265,7 @@ class ValueStore:
             del shelf.values[old]
 
     def release(self, fragment: int, version: Version) -> None:
-        """Free a fragment's values, and increments, that are older than a version's.
-
-        No merge of this fragment may be under way.
-        """
+        """Free what is older than a version; no merge of the fragment may be under way."""
         values = self._shelves[fragment].values
         for old in [one for one in values if one < version]:
             del values[old]
@@ -325,5 +286,4 @@ class ValueStore:
         return {"value": shelf.values[version], **shelf.state, **remainder}
 
     def published(self, versions: list[Version]) -> list[NDArray[np.float32]]:
-        """Return the values of one version per fragment, in order."""
         return [self.value(index, version) for index, version in enumerate(versions)]

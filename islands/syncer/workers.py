@@ -53,7 +53,7 @@ def attempt(
     done: Callable[[T], object],
     failed: Callable[[IslandsError], object],
 ) -> None:
-    """Do work that the user may have to mend something for; one of the two is told on the loop."""
+    """Do work on a worker that may raise an error of ours; then call one of the two on the loop."""
 
     def tried() -> T | IslandsError:
         try:
@@ -61,25 +61,19 @@ def attempt(
         except IslandsError as error:
             return error
 
-    def tell(result: T | IslandsError) -> None:
+    def finish(result: T | IslandsError) -> None:
         if isinstance(result, IslandsError):
             failed(result)
         else:
             done(result)
 
-    worker.submit(tried, tell)
+    worker.submit(tried, finish)
 
 
 def worker_threads(name: str, failed: Callable[[BaseException], object]) -> SyncerWorkers:
-    """Return workers that are threads of this host."""
-    cores = len(os.sched_getaffinity(0))
+    inspectors = min(INSPECTORS_MAX, len(os.sched_getaffinity(0)))
     return SyncerWorkers(
-        ThreadWorker(
-            f"{name}-inspect",
-            failed,
-            finish=False,
-            places=min(INSPECTORS_MAX, cores),
-        ),
+        ThreadWorker(f"{name}-inspect", failed, finish=False, places=inspectors),
         ThreadWorker(f"{name}-merge", failed, finish=False),
         ThreadWorker(f"{name}-write", failed),
     )

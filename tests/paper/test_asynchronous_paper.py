@@ -54,8 +54,6 @@ class Run:
 
 @dataclass
 class Worker:
-    """One learner of the loop."""
-
     recorded: Recorded
     local: Array
     moment: Array
@@ -107,10 +105,7 @@ class Loop:
         shared, count = first.facts[0].astype(np.float64), len(first.parts)
         outers = [Outer(self.settings.outer, shared[part] * 0) for part in first.parts]
         workers = {
-            name: Worker(
-                *(one, shared.copy(), np.zeros_like(shared), shared.copy()),
-                [0] * count,
-            )
+            name: Worker(*(one, shared.copy(), np.zeros_like(shared), shared.copy()), [0] * count)
             for name, one in self.run.learners.items()
         }
         for name, fragment in self.run.merges:

@@ -43,8 +43,6 @@ CASES = {
 
 @dataclass
 class Loop:
-    """All learners in lock-step."""
-
     settings: RunSettings
     learners: list[Recorded]
     published: list[tuple[int, int, Array]] = field(default_factory=list)

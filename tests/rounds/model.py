@@ -32,21 +32,9 @@ from islands.protocol.identities import (
 from islands.protocol.learner import actions as learner_actions
 from islands.protocol.learner import events as learner_events
 from islands.protocol.learner.state import LearnerState
-from islands.protocol.messages.membership import (
-    Join,
-    Joined,
-    Leave,
-    Member,
-    MembershipChanged,
-)
+from islands.protocol.messages import training
+from islands.protocol.messages.membership import Join, Joined, Leave, Member, MembershipChanged
 from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.messages.training import (
-    Contribution,
-    ContributionDeclined,
-    Hello,
-    LeaseGranted,
-    Progress,
-)
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
@@ -65,11 +53,14 @@ SHARD_RECORDS = 40
 MOMENTS = learner_events.TrainerMade("moments", 3)
 TICK_S = 0.25
 NOBODY_STEPPED = Received(
-    Progress(LearnerName("nobody"), Incarnation(0, 0), Phase.STEPPING, 0, 0, 0.0, 0, 0, (), ()), 0
+    training.Progress(
+        LearnerName("nobody"), Incarnation(0, 0), Phase.STEPPING, 0, 0, 0.0, 0, 0, (), ()
+    ),
+    0,
 )
 """What a syncer may hear that tells it nothing: a report of a learner that it does not know."""
 
-GRANT_OF_NOBODY = learner_events.FromSyncer(LeaseGranted(0, Incarnation(0, 0), 0, ()))
+GRANT_OF_NOBODY = learner_events.FromSyncer(training.LeaseGranted(0, Incarnation(0, 0), 0, ()))
 """What a learner may hear that changes nothing for it: a grant to another incarnation."""
 
 
@@ -115,7 +106,6 @@ class FakeCompute:
         )
 
     def may_step(self) -> bool:
-        """Whether quota and data allow one more step."""
         enough = self.tokens + BATCH_TOKENS <= self.until_tokens
         return enough and any(not lease.done for lease in self.leases)
 
@@ -142,20 +132,10 @@ class Link:
 class Model:
     """A run: `step_times` gives each learner's mean seconds per step.
 
-    Args:
-        settings: of the run.
-        step_times: one per learner, in seconds.
-        fragments: P of the plan, if it makes fewer than the settings want.
-        noise: standard deviation of a step's time, as share of its mean.
-        seed: of phases and noise.
-        link: times of the model.
-        journal: keep what is durable, so that the syncer may be restarted (slower).
-        tick_s: between two heartbeats.
-        shard_records: batches in a shard of the data.
-
-    Attributes:
-        rests: whether after each event every state is shown one that says nothing, to which it has
-            nothing to say: its rules were at rest.
+    `fragments` is P of the plan, if it makes fewer than the settings want; `noise` the standard
+    deviation of a step's time, as a fraction of its mean. With `journal`, what is durable is kept,
+    so that the syncer may be restarted (slower). With `rests`, every state is shown an event that
+    says nothing after each one, to which it has nothing to say: its rules were at rest.
     """
 
     def __init__(
@@ -171,7 +151,6 @@ class Model:
         tick_s: float = TICK_S,
         shard_records: int = SHARD_RECORDS,
     ) -> None:
-        """Start the syncer and all learners at once, with random phases."""
         self.settings = settings
         self.fragments = fragments or settings.fragments
         self.link = link or Link()
@@ -189,7 +168,6 @@ class Model:
         self.payloads: dict[Ticket, dict[int, Work]] = {}
         self.view: dict[LearnerName, Member] = {}
         self.cut: set[LearnerName] = set()
-        self.muted: set[LearnerName] = set()
         self._applied: dict[tuple[int, int], int] = {}
         self._merging: dict[int, list[Work]] = {}
         self._values: dict[int, set[Version]] = defaultdict(set)
@@ -216,7 +194,6 @@ class Model:
         heapq.heappush(self._heap, (self.now_s + delay_s, self._next("event"), call))
 
     def run(self, seconds: float) -> None:
-        """Let the model run for so many seconds, or until the run is finished."""
         end_s = self.now_s + seconds
         while self._heap and self._heap[0][0] <= end_s and self.finished is None:
             self.now_s, _, call = heapq.heappop(self._heap)
@@ -229,7 +206,6 @@ class Model:
         self._at(self._tick_s, self._tick)
 
     def add_learner(self, text: str, step_s: float) -> None:
-        """A process of this name starts, and asks to be admitted."""
         name = LearnerName(text)
         self.learners[name] = LearnerState(self.settings, name, FINGERPRINT, self.fragments)
         compute = FakeCompute(self._next("process"), step_s, self._noise, self._shard_records)
@@ -247,24 +223,20 @@ class Model:
         incarnation = Incarnation(1, self._next("admission"))
         self.view[name] = Member(name, incarnation, Status.LIVE)
         self._publish()
-        where = ("syncer",)
-        joined = Joined(self.settings.run, name, incarnation, "", 1, where)
+        joined = Joined(self.settings.run, name, incarnation, "", 1, ("syncer",))
         self._learner(name, learner_events.FromSupervisor(joined))
 
     def _publish(self) -> None:
         if self.syncer_up:
             members = tuple(self.view[name] for name in sorted(self.view))
-            view = MembershipChanged(1, members)
-            self._syncer(view)
+            self._syncer(MembershipChanged(1, members))
 
     def set_status(self, text: str, status: Status) -> None:
-        """The supervisor changes its mind about a learner's incarnation."""
         name = LearnerName(text)
         self.view[name] = Member(name, self.view[name].incarnation, status)
         self._publish()
 
     def kill_learner(self, text: str) -> None:
-        """Its process is gone; the supervisor evicts it."""
         name = LearnerName(text)
         self.learners.pop(name)
         self.computes.pop(name).alive = False
@@ -272,21 +244,15 @@ class Model:
         self.set_status(text, Status.EVICTED)
 
     def cut_link(self, text: str) -> None:
-        """The link between a learner and the syncer is lost, and cannot be opened."""
         name = LearnerName(text)
         self.cut.add(name)
         self._unlink(name)
         self._learner(name, sessions.SyncerLinkChanged(up=False))
 
     def heal_link(self, text: str) -> None:
-        """The learner can reach the syncer again."""
         name = LearnerName(text)
         self.cut.discard(name)
         self._dial(name)
-
-    def mute(self, name: LearnerName) -> None:
-        """What a learner contributes from now on never arrives, though its link is up."""
-        self.muted.add(name)
 
     def _unlink(self, name: LearnerName) -> None:
         for connection in [c for c, n in self.connected.items() if n == name]:
@@ -300,7 +266,6 @@ class Model:
         self._syncer(syncer_events.StopRequested(reason))
 
     def restart_syncer(self, down_s: float = 0.0) -> None:
-        """The syncer dies, and starts again from what it journalled; learners redial."""
         assert self._journal, "this model keeps no journal"
         if not self.syncer_up:
             return
@@ -387,7 +352,6 @@ class Model:
         self._at(delay_s, arrive)
 
     def _merge(self, action: syncer_actions.BeginMerge) -> None:
-        """Apply steps; none of them for a second time."""
         merging = [self.payloads[part.ticket][part.connection] for part in action.parts]
         for part, work in zip(action.parts, merging, strict=True):
             applied = self._applied.get((work.process, action.fragment), 0)
@@ -507,7 +471,6 @@ class Model:
     def _to_peer(
         self, name: LearnerName, peer: LearnerName, message: StateRequest | StateOffer
     ) -> None:
-        """The hub passes on what peers say, while both are linked to it."""
         event: learner_events.Event = (
             learner_events.StateRequested(name, message)
             if isinstance(message, StateRequest)
@@ -525,9 +488,9 @@ class Model:
         if self.learners.get(learner.name) is learner and learner.incarnation is None:
             self._admit(join)
 
-    def _contribute(self, name: LearnerName, compute: FakeCompute, message: Contribution) -> None:
-        if name in self.muted:
-            return
+    def _contribute(
+        self, name: LearnerName, compute: FakeCompute, message: training.Contribution
+    ) -> None:
         work = compute.snapshots[message.fragment]
         norm = float(message.steps) ** 0.5
         check = Check(schema_ok=True, digest_ok=True, finite=True, norm=norm)
@@ -540,13 +503,9 @@ class Model:
 
     def _to_syncer(self, name: LearnerName, message: object) -> None:
         match message:
-            case Hello():
+            case training.Hello():
                 self._up(name, lambda c: syncer_events.LinkOpened(message, c, trusted=True))
-            case Progress():
-                self._up(name, lambda c: Received(message, c))
-            case ContributionDeclined():
-                self._up(name, lambda c: Received(message, c))
-            case Leave():
+            case training.Progress() | training.ContributionDeclined() | Leave():
                 self._up(name, lambda c: Received(message, c))
             case _:
                 pass
@@ -662,7 +621,6 @@ class Model:
         return steps * self.fragments / len(self.merges(since_s))
 
     def participation(self, since_s: float) -> float:
-        """Contributions merged per learner and merge."""
         merges = self.merges(since_s)
         names = [f"learner-{index}" for index in range(self._counts["process"])]
         arrived = sum(name in m.participants for m in merges for name in names)

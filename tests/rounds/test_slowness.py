@@ -57,19 +57,3 @@ def test_a_stop_with_slow_steps_loses_nothing(step_s: float, latency_s: float) -
     assert [row.processed for row in rows] == [100 * steps] * 4
     assert [row.lost + row.pending for row in rows] == [0] * 4
     assert max(row.overwritten for row in rows) <= max(before) + 3 * 100 * 8
-
-
-def test_a_silent_learner_does_not_cost_the_others_their_end() -> None:
-    settings = RunSettings(interval_steps=8, fragments=4)
-    model = Model(settings, [0.1] * 3)
-    model.run(20.0)
-    name = next(iter(model.learners))
-    model.mute(name)
-    model.run(2.0)
-    model.stop("enough")
-    model.run(1000.0)
-    assert model.finished == "enough"
-    rows = model.syncer.ledger_rows()
-    mine = model.computes[name].steps * 100
-    assert max(row.lost for row in rows) <= mine
-    assert [row.pending for row in rows] == [0] * 4

@@ -39,20 +39,10 @@ TICKET = Ticket(1, 0, ANA, WHO)
 
 
 def zeros() -> list[NDArray[np.float32]]:
-    """A version 0."""
     return [np.zeros(fragment.size, np.float32) for fragment in LAYOUT.fragments]
 
 
 class Room:
-    """One start of a syncer, with a network and a tape of its own.
-
-    Args:
-        disk: With its journal; by default an empty one.
-        settings: Of the run.
-        seeded: Whether it has a version 0.
-        work_s: Seconds of each piece of its work.
-    """
-
     def __init__(
         self,
         disk: Disk | None = None,
@@ -93,7 +83,6 @@ class Room:
         return [str(json.loads(line)["kind"]) for line in self.tape.lines]
 
     async def hello(self, name: LearnerName, *, genuine: bool = True, follows: int = 0) -> Link:
-        """A learner opens a session; it may follow a start of another epoch."""
         link = await self.network.dial("syncer", local=name)
         credential = self.credentials.sign(name, WHO) if genuine else "forged"
         progress = Progress(
@@ -125,7 +114,6 @@ def say(link: Link, body: object) -> None:
 
 
 async def last_words(link: Link) -> list[object]:
-    """Everything until the link is closed."""
     heard: list[object] = []
     try:
         while True:  # until the other end closes

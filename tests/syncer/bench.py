@@ -20,18 +20,20 @@ from islands.protocol.messages.membership import Member, MembershipChanged
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions, events
-from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.leases import Holder
+from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.memory import Closing, RunMemory
 from islands.protocol.syncer.plausibility import Check
 from islands.protocol.syncer.precision import EXACT, Level
 from islands.protocol.syncer.recovery import Durable, fresh
 from islands.protocol.syncer.state import SyncerState
+from islands.protocol.syncer.versions import Seeding
 from islands.protocol.tape.entry import Entry, Record
 from islands.protocol.tape.round_entries import FateTold
 from tests.syncer.recount import recount
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Entry)
-
 FINGERPRINT = "bench"
 BATCH = 10
 GOOD = Check(schema_ok=True, digest_ok=True, finite=True, norm=1.0)
@@ -133,7 +135,6 @@ class Bench:
         returns_s: float | None = None,
         levels: Sequence[Level] = EXACT,
     ) -> None:
-        """A start of the syncer at time 0."""
         self.settings = settings or RunSettings(interval_steps=4, fragments=fragments)
         self.fragments = fragments
         self.now_s = 0.0
@@ -153,11 +154,27 @@ class Bench:
         self.connections: dict[str, int] = {}
 
     @property
-    def core(self) -> Core:
+    def core(self) -> RunMemory:
         return self.state.core
 
+    @property
+    def seeding(self) -> Seeding:
+        seeding = self.core.versions.seeding
+        assert seeding is not None, "a learner was asked for version 0"
+        return seeding
+
+    @property
+    def closing(self) -> Closing:
+        assert self.core.closing is not None, "the run closes"
+        return self.core.closing
+
+    def record(self, name: str) -> LearnerRecord:
+        return self.core.members.learners[LearnerName(name)]
+
+    def holder(self, name: str) -> Holder:
+        return self.core.durable.leases.holders[LearnerName(name)]
+
     def do(self, event: events.Event, *, after_s: float = 0.0) -> list[actions.Action]:
-        """Handle one event, `after_s` later; returns and keeps the actions."""
         self.now_s += after_s
         self.actions = self.state.handle(event, now_s=self.now_s)
         recount(self.core)
@@ -212,7 +229,6 @@ class Bench:
     # --- what the world does ------------------------------------------------------------------
 
     def journal(self) -> list[actions.Action]:
-        """Everything written so far becomes durable; returns the actions that follow."""
         followed: list[actions.Action] = []
         for _ in range(100):
             if not self.core.journal.journalling:
@@ -232,6 +248,17 @@ class Bench:
         self.do(events.MergeFinished(begun.fragment, begun.round, facts))
         return begun
 
+    def commit(
+        self,
+        pulls: Sequence[training.PullFragment] = (),
+        increment: events.IncrementFacts | None = None,
+    ) -> actions.BeginMerge:
+        for pull in pulls:
+            self.answer(pull)
+        begun = self.merge(increment=increment)
+        self.journal()
+        return begun
+
     def view(
         self, name: str, status: Status, *, counter: int = 1, epoch: int = 1
     ) -> list[actions.Action]:
@@ -240,12 +267,9 @@ class Bench:
 
     def seed(self) -> None:
         """The learner that was asked sends version 0; it becomes durable; all adopt it."""
-        seeding = self.core.versions.seeding
-        assert seeding is not None, "a learner was asked for version 0"
-        for index in range(self.fragments):
-            seed = training.FragmentSeed(
-                self.core.durable.epoch, FragmentIndex(index), seeding.name, seeding.incarnation, ""
-            )
+        epoch, seeding = self.core.durable.epoch, self.seeding
+        for index in map(FragmentIndex, range(self.fragments)):
+            seed = training.FragmentSeed(epoch, index, seeding.name, seeding.incarnation, "")
             self.do(events.SeedArrived(seed, intact=True))
         self.journal()
         for name in sorted(self.learners):
@@ -264,39 +288,38 @@ class Bench:
     # --- what the state wants -----------------------------------------------------------------
 
     def of(self, kind: type[T]) -> list[T]:
-        """Actions of a kind that the last events asked for."""
         return [action for action in self.actions if isinstance(action, kind)]
 
     def sent(self, kind: type[T]) -> list[T]:
-        """Control messages of a kind that the last events sent."""
         return [a.message for a in self.of(actions.Send) if isinstance(a.message, kind)]
 
     def pulls(self) -> list[training.PullFragment]:
         return self.sent(training.PullFragment)
 
     def receivers(self, fragment: int) -> list[str]:
-        """Names to which the last events sent a value of a fragment."""
         names = {number: name for name, number in self.connections.items()}
         sent = [a for a in self.of(actions.SendValue) if a.message.fragment == fragment]
         return sorted(names[action.connection] for action in sent)
 
     def updates(self) -> list[training.FragmentUpdate]:
-        """Values that the last events sent."""
         return [action.message for action in self.of(actions.SendValue)]
 
     def dismissed(self) -> list[object]:
         return [action.message for action in self.of(actions.Dismiss)]
 
+    def last_word(self, kind: type[T]) -> T:
+        """The only dismissal of the last events."""
+        (word,) = self.dismissed()
+        assert isinstance(word, kind)
+        return word
+
     def fates(self) -> list[tuple[Fate, str]]:
-        """Fates that the last events recorded, with reasons."""
         return [(entry.fate, entry.reason or "") for entry in self.entries(FateTold)]
 
     def entries(self, kind: type[E]) -> list[E]:
-        """Entries of a kind that the last events put on the tape."""
         return [action.entry for action in self.of(Record) if isinstance(action.entry, kind)]
 
     def written(self) -> list[actions.WriteJournal]:
-        """Records that the last events wrote."""
         return self.of(actions.WriteJournal)
 
 

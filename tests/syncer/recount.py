@@ -6,22 +6,19 @@ that the rule left nothing out of date.
 
 from islands.protocol.identities import TRAINING, Role
 from islands.protocol.syncer.closing import tokens_used_up
-from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.eligibility import unready_because
-from islands.protocol.syncer.members import best_donor
+from islands.protocol.syncer.memory import RunMemory
 
 
-def recount(core: Core) -> None:
+def recount(core: RunMemory) -> None:
     """Compare every index of the core with what it stands for."""
     names = sorted(core.members.learners)
     assert core.names() == names
     index, learners = core.members.index, core.members.learners
     assert index.learners == {n for n in names if learners[n].role is Role.LEARNER}
     assert index.readers == {n for n in names if learners[n].reads}
-    assert index.sharers == {n for n in names if learners[n].shares}
+    assert index.claimants == {n for n in names if learners[n].claims}
     assert index.asking == {n for n in names if learners[n].asking}
-    if index.donor_known:
-        assert index.donor == best_donor(learners)
     ready = [name for name in names if unready_because(learners[name]) is None]
     pace = core.rounds.pace
     ranks = {n: (learners[n].phase not in TRAINING, -pace.credits.get(n, 0.0), n) for n in ready}

@@ -9,10 +9,7 @@ import pytest
 
 from islands.files.disk import RealDisk
 from islands.protocol.errors import DiskError, OutdatedError
-from islands.protocol.identities import (
-    FragmentIndex,
-    Version,
-)
+from islands.protocol.identities import FragmentIndex, Version
 from islands.protocol.messages.membership import Leave, Refused
 from islands.protocol.messages.training import (
     Contribution,
@@ -23,7 +20,6 @@ from islands.protocol.messages.training import (
 )
 from islands.syncer.inspection_queue import INSPECTIONS_MAX
 from islands.syncer.journal import Journal
-from islands.syncer.journal_writer import DISK_RETRY_S
 from messaging.links.memory_link import MemoryLink
 from tests.syncer.actor_bench import ANA, BEN, TICKET, WHO, Room, last_words, open_syncer, say
 from tests.virtual import virtual
@@ -111,33 +107,7 @@ async def test_an_answer_that_finds_the_queue_full_ends_its_pull() -> None:
         assert room.kinds().count("declined") == 1
 
 
-class Tight(RealDisk):
-    """A disk that has room for the number of an epoch, and for nothing else while it is full."""
-
-    full = True
-
-    def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
-        if self.full and not name.startswith("epoch"):
-            raise DiskError(f"{name} cannot be written: no space left on device")
-        super().write(name, parts)
-
-
-@virtual
-async def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
-    disk = Tight(tmp_path)
-    async with open_syncer(seeded=True, disk=disk) as room:
-        await asyncio.sleep(3 * DISK_RETRY_S)
-        assert not room.actor.ref.stopped
-        assert room.actor.state.version(0) is None
-        assert "disk" in room.kinds()
-        disk.full = False
-        await asyncio.sleep(2 * DISK_RETRY_S)
-        assert room.actor.state.version(0) is not None
-
-
 class Shut(RealDisk):
-    """A disk that takes nothing any more once it is shut."""
-
     shut = False
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:

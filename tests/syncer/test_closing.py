@@ -11,9 +11,9 @@ from islands.protocol.messages.training import FinalRound
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import BeginMerge, Exit, FinishRun
-from islands.protocol.syncer.commits import in_time_share
-from islands.protocol.syncer.core import ClosingStage
+from islands.protocol.syncer.commits import in_time_fraction
 from islands.protocol.syncer.eligibility import UNANSWERED_MAX
+from islands.protocol.syncer.memory import ClosingStage
 from islands.run.records.summary import share_of
 from tests.syncer.bench import BATCH, Bench, Learner, opened, seeded
 
@@ -26,13 +26,23 @@ def finish(bench: Bench, name: str) -> None:
 
 
 def stage_of(bench: Bench) -> ClosingStage | None:
-    """How far the end has come; None before it has begun."""
-    return None if bench.core.closing is None else bench.core.closing.stage
+    return None if bench.core.closing is None else bench.closing.stage
 
 
 def finish_adopting(bench: Bench, name: str) -> None:
     bench.adopt(name)
     finish(bench, name)
+
+
+def stopping(*finished: str) -> Bench:
+    """Ana and ben have done a step when the run is to stop; some have stopped."""
+    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
+    bench.step("ana")
+    bench.step("ben")
+    bench.do(events.StopRequested("enough"))
+    for name in finished:
+        finish(bench, name)
+    return bench
 
 
 def test_a_stop_is_announced_and_journalled() -> None:
@@ -42,8 +52,7 @@ def test_a_stop_is_announced_and_journalled() -> None:
     assert bench.written()
     again = Bench(SETTINGS, fragments=4, durable=bench.core.durable, epoch=2)
     again.tick(0.0)
-    assert again.core.closing is not None
-    assert again.core.closing.reason == "enough"
+    assert again.closing.reason == "enough"
 
 
 def test_a_restarted_syncer_waits_for_those_who_have_yet_to_come_back() -> None:
@@ -60,11 +69,7 @@ def test_a_restarted_syncer_waits_for_those_who_have_yet_to_come_back() -> None:
 
 
 def test_it_waits_until_all_have_stopped() -> None:
-    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
-    bench.step("ana")
-    bench.step("ben")
-    bench.do(events.StopRequested("enough"))
-    finish(bench, "ana")
+    bench = stopping("ana")
     assert stage_of(bench) is ClosingStage.DRAINING
     finish(bench, "ben")
     assert stage_of(bench) is ClosingStage.ROUNDS
@@ -78,9 +83,7 @@ def test_what_only_the_end_merges_is_no_yield() -> None:
     bench.step("ana", 400 - bench.learners["ana"].steps)
     bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
-    bench.answer(first)
-    bench.merge()
-    bench.journal()
+    bench.commit([first])
     (second,) = bench.pulls()
     bench.answer(second)
     bench.merge()
@@ -96,7 +99,7 @@ def test_the_last_to_stop_begins_the_merge_at_once() -> None:
     bench.decline(ben, "leaving")
     bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
-    assert bench.of(BeginMerge) == []
+    assert (bench.of(BeginMerge), stage_of(bench)) == ([], ClosingStage.DRAINING)
     finish(bench, "ben")
     assert [part.ticket for part in bench.merge().parts] == [ana.ticket]
 
@@ -165,11 +168,7 @@ def test_the_end_follows_the_last_adoption_and_the_last_record() -> None:
 
 
 def test_the_end_comes_without_the_silent() -> None:
-    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
-    bench.step("ana")
-    bench.step("ben")
-    bench.do(events.StopRequested("enough"))
-    finish(bench, "ana")
+    bench = stopping("ana")
     began_s, final_s = bench.now_s, SETTINGS.timing.final_s
     while stage_of(bench) is not ClosingStage.FINISHED:
         due_s = bench.state.deadline_s(bench.now_s)
@@ -190,27 +189,11 @@ def test_the_end_waits_for_the_slowest() -> None:
 
 
 def test_the_deadline_merges_what_has_arrived() -> None:
-    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
-    bench.step("ana")
-    bench.step("ben")
-    bench.do(events.StopRequested("enough"))
-    finish(bench, "ana")
-    finish(bench, "ben")
+    bench = stopping("ana", "ben")
     mine = next(pull for pull in bench.pulls() if pull.ticket.name == "ana")
     bench.answer(mine)
     bench.tick(31.0)
     assert len(bench.merge().parts) == 1
-
-
-@pytest.mark.parametrize("settings", [RunSettings(budget_s=5.0, fragments=2)])
-def test_time_ends_a_run(settings: RunSettings) -> None:
-    """`budget_s` seconds after the start the run closes."""
-    bench = seeded("ana", settings=settings)
-    bench.tick(4.9)
-    assert stage_of(bench) is None
-    bench.tick(0.2)
-    assert bench.core.closing is not None
-    assert bench.core.closing.reason == "time"
 
 
 def test_used_tokens_end_a_run() -> None:
@@ -223,8 +206,18 @@ def test_used_tokens_end_a_run() -> None:
             bench.merge()
         bench.step("ana")
         bench.journal()
-    assert bench.core.closing is not None
-    assert bench.core.closing.reason == "tokens"
+    assert bench.closing.reason == "tokens"
+
+
+def test_a_rest_that_fits_no_waiting_batch_ends_a_run() -> None:
+    """Batches may differ in tokens: who has no use for the rest of its quota says that it waits."""
+    settings = RunSettings(interval_steps=4, fragments=2, budget_tokens=BATCH + BATCH // 2)
+    bench = seeded("ana", settings=settings)
+    ana, holder = bench.learners["ana"], bench.holder("ana")
+    assert holder.unused_tokens == BATCH
+    ana.phase, ana.quota, ana.leases = Phase.STARVED, BATCH, tuple(holder.leases)
+    bench.report("ana")
+    assert bench.closing.reason == "tokens"
 
 
 def test_the_absent_are_ended_with_the_run() -> None:
@@ -247,16 +240,6 @@ def test_no_round_opens_while_a_run_closes() -> None:
         assert bench.pulls() == []
 
 
-def test_opened_rounds_are_drained_first() -> None:
-    bench = seeded("ana", settings=SETTINGS, fragments=4)
-    (pull,) = opened(bench)
-    bench.do(events.StopRequested("enough"))
-    finish(bench, "ana")
-    assert stage_of(bench) is ClosingStage.DRAINING
-    bench.answer(pull)
-    assert len(bench.merge().parts) == 1
-
-
 def pass_time(bench: Bench, seconds: float) -> None:
     """Time passes at the pace that the state asks for, with a sound journal."""
     until_s = bench.now_s + seconds
@@ -271,11 +254,10 @@ def test_who_never_answered_does_not_postpone_the_end() -> None:
     for _ in range(6):
         bench.step("ana", 10)
         pass_time(bench, 600.0)
-    assert len(bench.core.members.learners[LearnerName("ana")].pulls) == UNANSWERED_MAX
+    assert len(bench.record("ana").pulls) == UNANSWERED_MAX
     bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
-    assert bench.core.closing is not None
-    assert bench.core.closing.patience_s == SETTINGS.timing.final_s
+    assert bench.closing.patience_s == SETTINGS.timing.final_s
     pass_time(bench, 4 * SETTINGS.timing.final_s)
     assert stage_of(bench) is ClosingStage.FINISHED
 
@@ -320,7 +302,6 @@ def test_nothing_postpones_the_end_beyond_what_was_said_at_its_beginning(steps: 
 
 
 def ended() -> Bench:
-    """A run whose final cut is durable, with the link to the supervisor up."""
     bench = seeded("ana", settings=SETTINGS, fragments=4)
     bench.do(events.SupervisorLinkChanged(up=True))
     bench.do(events.StopRequested("enough"))
@@ -363,8 +344,7 @@ def test_who_dials_in_after_the_end_is_told_to_stop() -> None:
     bench.hello("ben")
     assert bench.dismissed() == [Stop("enough")]
     bench.do(events.LinkOpened(bench.hello_of(bench.learners["ben"]), 60, trusted=False))
-    (refused,) = bench.dismissed()
-    assert isinstance(refused, Refused)
+    bench.last_word(Refused)
     assert "ben" not in bench.core.durable.ledger.books
 
 
@@ -390,12 +370,7 @@ def test_a_restart_after_the_end_has_only_that_to_tell() -> None:
 
 def test_who_was_silent_once_is_asked_no_more() -> None:
     """Its late answer makes it reachable again, and the end would wait for it once more."""
-    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
-    bench.step("ana")
-    bench.step("ben")
-    bench.do(events.StopRequested("enough"))
-    finish(bench, "ana")
-    finish(bench, "ben")
+    bench = stopping("ana", "ben")
     pulls = {str(pull.ticket.name): pull for pull in bench.pulls()}
     bench.answer(pulls["ana"])
     begun = bench.tick(SETTINGS.timing.final_s)
@@ -428,7 +403,7 @@ def test_who_was_silent_once_is_asked_no_more() -> None:
 def test_lone_steps_do_not_outweigh_the_others_at_the_end(
     steps: int, usual: int, interval: float, share: float
 ) -> None:
-    assert in_time_share(steps, usual, interval) == pytest.approx(share)
+    assert in_time_fraction(steps, usual, interval) == pytest.approx(share)
 
 
 def test_a_learner_that_was_cut_off_is_bounded_in_its_last_merges() -> None:

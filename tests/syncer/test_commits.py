@@ -1,9 +1,4 @@
-"""Version 0, and what is durable when something is sent.
-
-What is said is durable first, and said again to whoever does not hold it.
-
-When the values of old versions are freed, and when they stay.
-"""
+"""What is sent is durable, and sent again to whoever does not hold it; old values are freed."""
 
 from dataclasses import replace
 
@@ -31,7 +26,6 @@ from tests.syncer.test_sessions import CONNECTION, observe
 
 
 def seed_of(bench: Bench, fragment: int) -> FragmentSeed:
-    """One fragment of the initial value, from the learner that was asked."""
     seeding = bench.core.versions.seeding
     assert seeding is not None
     return FragmentSeed(1, FragmentIndex(fragment), seeding.name, seeding.incarnation, "")
@@ -75,15 +69,11 @@ def test_a_seed_that_takes_long_is_not_asked_for_over_and_over() -> None:
     asked_s: list[float] = []
     for _ in range(1600):
         bench.tick(1.0)
+        assert bench.entries(SeedLate) == []  # nobody else could be asked
         if bench.sent(FragmentRequest):
             asked_s.append(bench.now_s)
     assert len(asked_s) <= 10
     assert asked_s[0] <= 3.0
-
-
-def late_seeds(bench: Bench) -> list[SeedLate]:
-    """What the last event told of learners that were asked in vain."""
-    return bench.entries(SeedLate)
 
 
 def test_who_never_offers_makes_place_for_another() -> None:
@@ -94,28 +84,16 @@ def test_who_never_offers_makes_place_for_another() -> None:
     while len(asked) < 5:
         bench.tick(1.0)
         assert bench.now_s < 3600.0
-        assert bench.core.versions.seeding is not None
-        if bench.core.versions.seeding.name != asked[-1]:
-            assert [entry.name for entry in late_seeds(bench)] == [asked[-1]]
+        if bench.seeding.name != asked[-1]:
+            assert [entry.name for entry in bench.entries(SeedLate)] == [asked[-1]]
             assert [request.fragment for request in bench.sent(FragmentRequest)] == [0, 1]
             spans_s.append(bench.now_s - since_s)
-            asked.append(bench.core.versions.seeding.name)
+            asked.append(bench.seeding.name)
             since_s = bench.now_s
     assert asked == ["ana", "ben", "ana", "ben", "ana"]
     assert spans_s[2] > 1.5 * spans_s[0]
     bench.seed()
     assert bench.state.version(0) == Version(1, 0)
-
-
-def test_the_only_one_is_asked_until_it_offers() -> None:
-    bench = Bench()
-    bench.hello("ana")
-    bench.do(events.SeedArrived(seed_of(bench, 0), intact=True))
-    for _ in range(2000):
-        bench.tick(5.0)
-        assert late_seeds(bench) == []
-    assert bench.core.versions.seeding is not None
-    assert list(bench.core.versions.seeding.digests) == [0]
 
 
 def test_a_seed_that_goes_on_is_waited_for() -> None:
@@ -125,31 +103,22 @@ def test_a_seed_that_goes_on_is_waited_for() -> None:
     for index in range(7):
         for _ in range(100):
             bench.tick(1.0)
-        assert bench.core.versions.seeding is not None
-        assert bench.core.versions.seeding.name == "ana"
+        assert bench.seeding.name == "ana"
         bench.do(events.SeedArrived(seed_of(bench, index), intact=True))
 
 
-def test_after_a_damaged_seed_another_learner_is_asked() -> None:
+@pytest.mark.parametrize("gone", [False, True], ids=["damaged", "gone"])
+def test_another_learner_is_asked_when_the_first_fails(*, gone: bool) -> None:
     bench = Bench()
     bench.hello("ana")
     bench.hello("ben")
-    bench.do(events.SeedArrived(seed_of(bench, 0), intact=False))
-    bench.tick(2.5)
-    assert bench.core.versions.seeding is not None
-    assert bench.core.versions.seeding.name == "ben"
+    bench.do(events.SeedArrived(seed_of(bench, 0), intact=gone))
+    if gone:
+        bench.drop("ana")
+    else:
+        bench.tick(2.5)
+    assert (bench.seeding.name, bench.seeding.digests) == ("ben", {})
     assert [request.fragment for request in bench.sent(FragmentRequest)] == [0, 1]
-
-
-def test_another_learner_is_asked_when_the_first_is_gone() -> None:
-    bench = Bench()
-    bench.hello("ana")
-    bench.hello("ben")
-    bench.do(events.SeedArrived(seed_of(bench, 0), intact=True))
-    bench.drop("ana")
-    assert bench.core.versions.seeding is not None
-    assert bench.core.versions.seeding.name == "ben"
-    assert bench.core.versions.seeding.digests == {}
 
 
 def test_a_seed_of_somebody_else_is_ignored() -> None:
@@ -162,8 +131,7 @@ def test_a_seed_of_somebody_else_is_ignored() -> None:
         replace(good, fragment=FragmentIndex(7)),
     ):
         bench.do(events.SeedArrived(bad, intact=True))
-    assert bench.core.versions.seeding is not None
-    assert bench.core.versions.seeding.digests == {}
+    assert bench.seeding.digests == {}
 
 
 def test_version_zero_is_sent_when_all_of_it_is_durable() -> None:
@@ -192,34 +160,20 @@ def test_the_seed_survives_its_sender() -> None:
 
 
 def test_versions_grow_by_one_and_carry_the_epoch() -> None:
-    bench = seeded("ana")
-    for pull in opened(bench):
-        bench.answer(pull)
-    bench.merge()
-    bench.journal()
+    settings = RunSettings(interval_steps=4, fragments=1)
+    bench = seeded("ana", settings=settings, fragments=1)
+    bench.commit(opened(bench))
     assert bench.state.version(0) == Version(1, 1)
-    again = Bench(durable=bench.core.durable, epoch=2)
-    again.learners, again.connections = bench.learners, {}
+    again = Bench(settings, fragments=1, durable=bench.core.durable, epoch=2)
+    again.learners = bench.learners
     again.hello("ana")
     again.adopt("ana")
-    again.journal()
-    round_of = opened(again)
-    while round_of[0].fragment != 0:
-        again.answer(round_of[0])
-        again.merge()
-        again.journal()
-        again.adopt("ana")
-        round_of = opened(again)
-    again.answer(round_of[0])
-    assert again.merge().target == Version(2, 2)
+    assert again.commit(opened(again)).target == Version(2, 2)
 
 
 def test_the_clock_counts_the_rounds_of_the_fleet() -> None:
     bench = seeded("ana")
-    for pull in opened(bench):
-        bench.answer(pull)
-    bench.merge()
-    bench.journal()
+    bench.commit(opened(bench))
     assert {update.clock for update in bench.updates()} == {bench.core.durable.clock}
     assert bench.core.durable.clock == bench.core.durable.round * 2.0
 
@@ -274,8 +228,7 @@ def test_a_version_carries_the_tokens_that_it_accounts_for() -> None:
     for contribution in contributions:
         connection = bench.connections[contribution.ticket.name]
         bench.do(events.ContributionArrived(contribution, GOOD, connection))
-    bench.merge()
-    bench.journal()
+    bench.commit()
     assert {update.tokens for update in bench.updates()} == {merged}
     bench.step("ben", 2)
     again = Bench(settings, fragments=1, durable=decode(encode(bench.core.durable)), epoch=2)
@@ -331,9 +284,7 @@ def test_a_learner_that_holds_other_bytes_of_a_version_is_sent_it_again() -> Non
     settings = RunSettings(interval_steps=4, fragments=1, quorum=None)
     bench = seeded("ana", settings=settings, fragments=1)
     (pull,) = opened(bench)
-    bench.answer(pull)
-    bench.merge()
-    bench.journal()
+    bench.commit([pull])
     bench.adopt("ana")
     published = bench.core.versions.published[0]
     assert published is not None
@@ -346,7 +297,7 @@ def test_a_learner_that_holds_other_bytes_of_a_version_is_sent_it_again() -> Non
 
 def test_a_grant_is_repeated_until_it_is_told() -> None:
     bench = seeded("ana")
-    granted = bench.core.durable.leases.holders[bench.learners["ana"].name].quota_tokens
+    granted = bench.holder("ana").quota_tokens
     bench.tick(after_s=3.0)
     assert [grant.quota_tokens for grant in bench.sent(LeaseGranted)] == [granted]
     bench.learners["ana"].quota = granted
@@ -355,19 +306,7 @@ def test_a_grant_is_repeated_until_it_is_told() -> None:
     assert bench.sent(LeaseGranted) == []
 
 
-def test_a_pull_is_repeated_until_it_is_answered() -> None:
-    """It may have been lost; the ticket stays the same, so that it counts once."""
-    bench = seeded("ana", settings=RunSettings(interval_steps=4, fragments=2, quorum=None))
-    (pull,) = opened(bench)
-    bench.tick(after_s=3.0)
-    assert bench.pulls() == [pull]
-    bench.answer(pull)
-    bench.tick(after_s=3.0)
-    assert bench.pulls() == []
-
-
 SETTINGS = RunSettings(interval_steps=4, fragments=1, quorum=None)
-
 INCREMENT = events.IncrementFacts(10, 1000, 0.0)
 
 
@@ -383,7 +322,6 @@ def merged(bench: Bench, increment: events.IncrementFacts | None = None) -> Vers
 
 
 def released(bench: Bench) -> list[tuple[int, Version]]:
-    """What the last event freed: fragments, and the versions from which on values stay."""
     return [(action.fragment, action.version) for action in bench.of(actions.ReleaseValues)]
 
 
@@ -404,9 +342,7 @@ def test_who_is_behind_contributes_as_before() -> None:
     settings = replace(SETTINGS, quorum=1)
     bench = seeded("ana", "ben", settings=settings, fragments=1)
     of_ana = next(pull for pull in opened(bench) if pull.ticket.name == "ana")
-    bench.answer(of_ana)
-    bench.merge()
-    bench.journal()
+    bench.commit([of_ana])
     bench.adopt("ana")
     assert released(bench) == []
     of_ben = next(pull for pull in opened(bench) if pull.ticket.name == "ben")
@@ -502,14 +438,14 @@ def test_a_sweep_frees_what_no_report_did() -> None:
 def test_observers_count_where_updates_are_increments(precision: UpdatePrecision) -> None:
     bench = seeded("ana", settings=replace(SETTINGS, update_precision=precision), fragments=1)
     observe(bench, "reader")
-    reader = replace(bench.core.members.learners[LearnerName("reader")].progress)
-    one = bench.core.members.learners[LearnerName("ana")].progress.fragments
+    reader = replace(bench.record("reader").progress)
+    one = bench.record("ana").progress.fragments
     bench.do(Received(replace(reader, fragments=one), CONNECTION))
     newest = merged(bench, INCREMENT if precision.of_increments else None)
     bench.adopt("ana")
     assert bool(released(bench)) is not precision.of_increments
-    assert bench.core.members.learners[LearnerName("reader")].role is Role.OBSERVER
-    now = bench.core.members.learners[LearnerName("ana")].progress.fragments
+    assert bench.record("reader").role is Role.OBSERVER
+    now = bench.record("ana").progress.fragments
     bench.do(Received(replace(reader, fragments=now), CONNECTION))
     assert list(bench.core.versions.kept[0]) == [newest]
 

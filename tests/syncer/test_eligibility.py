@@ -40,35 +40,29 @@ def test_a_live_stepping_learner_is_eligible() -> None:
     assert ineligible_because(record(), 0, kept=KEPT, merged=None) is None
 
 
-def test_an_observer_never_contributes() -> None:
-    learner = record()
-    learner.role = Role.OBSERVER
-    assert unready_because(learner) == "does not contribute"
+AILING = (Status.SUSPECT, Status.STALLED, Status.EVICTED, Status.LEFT)
+FRESH, ABLE = (Phase.JOINING, Phase.COMPILING, Phase.HEALING), (Phase.STARVED, Phase.FINISHED)
+BARE = (FragmentProgress(), PROGRESS.fragments[1])
 
 
-@pytest.mark.parametrize("status", [Status.SUSPECT, Status.STALLED, Status.EVICTED, Status.LEFT])
-def test_the_supervisor_must_think_it_live(status: Status) -> None:
-    learner = record()
-    learner.status = status
-    assert unready_because(learner) == status.value
-
-
-@pytest.mark.parametrize("phase", [Phase.JOINING, Phase.COMPILING, Phase.HEALING])
-def test_a_fresh_learner_is_not_asked(phase: Phase) -> None:
-    assert unready_because(record(replace(PROGRESS, phase=phase))) == phase.value
-
-
-@pytest.mark.parametrize("phase", [Phase.STEPPING, Phase.STARVED, Phase.FINISHED])
-def test_who_has_stepped_may_answer(phase: Phase) -> None:
-    assert unready_because(record(replace(PROGRESS, phase=phase))) is None
-
-
-def test_it_must_be_whole_and_reachable_and_trusted() -> None:
-    bare = replace(PROGRESS, fragments=(FragmentProgress(), PROGRESS.fragments[1]))
-    assert unready_because(record(bare)) == "has not adopted every fragment"
-    cut = record()
-    cut.connection = None
-    assert unready_because(cut) == "link down"
+@pytest.mark.parametrize(
+    ("report", "changed", "reason"),
+    [
+        ({}, {"role": Role.OBSERVER}, "does not contribute"),
+        ({}, {"connection": None}, "link down"),
+        *(({}, {"status": status}, status.value) for status in AILING),
+        *(({"phase": phase}, {}, phase.value) for phase in FRESH),
+        *(({"phase": phase}, {}, None) for phase in ABLE),
+        ({"fragments": BARE}, {}, "has not adopted every fragment"),
+    ],
+)
+def test_a_ready_learner_is_live_linked_and_whole(
+    report: dict[str, object], changed: dict[str, object], reason: str | None
+) -> None:
+    learner = record(replace(PROGRESS, **report))  # type: ignore[arg-type]
+    for name, value in changed.items():
+        setattr(learner, name, value)
+    assert unready_because(learner) == reason
 
 
 def test_two_unanswered_pulls_are_enough() -> None:

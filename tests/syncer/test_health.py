@@ -6,13 +6,7 @@ from islands.protocol.handlers import Received
 from islands.protocol.identities import Incarnation, LearnerName, Status
 from islands.protocol.messages.membership import Leave
 from islands.protocol.settings.run import WELL_STEPS, RunSettings
-from islands.protocol.syncer.health import (
-    DIVERGED,
-    DIVERGED_MAX,
-    Divergences,
-    end_reason,
-)
-from islands.run.run_end import RunEnd
+from islands.protocol.syncer.health import DIVERGED, DIVERGED_MAX, Divergences, end_reason
 from tests.syncer.bench import Bench, seeded
 
 SETTINGS = RunSettings(interval_steps=40, fragments=2, learning_rate=0.5)
@@ -29,7 +23,7 @@ def diverge(bench: Bench, name: str, *, again: bool = True) -> None:
 
 
 def reason_of(bench: Bench) -> str | None:
-    return None if bench.core.closing is None else bench.core.closing.reason
+    return None if bench.core.closing is None else bench.closing.reason
 
 
 def test_a_run_in_which_everybody_diverges_again_and_again_ends() -> None:
@@ -100,12 +94,7 @@ def test_who_left_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize(
     ("interval_steps", "steps", "ends"),
-    [
-        (1, WELL_STEPS, False),
-        (1, WELL_STEPS - 1, True),
-        (500, 500, False),
-        (500, 499, True),
-    ],
+    [(1, WELL_STEPS, False), (1, WELL_STEPS - 1, True), (500, 500, False), (500, 499, True)],
 )
 def test_steps_that_go_well_end_a_streak(interval_steps: int, steps: int, *, ends: bool) -> None:
     settings = RunSettings(interval_steps=interval_steps)
@@ -129,14 +118,3 @@ def test_names_that_come_and_go_are_not_kept() -> None:
     for index in range(10_000):
         watch.heard(LearnerName(f"n{index}"), 1, 60.0 * index, SETTINGS)
     assert len(watch.streaks) == SETTINGS.timing.compile_s / 60
-
-
-def test_who_diverged_goes_on_under_its_next_incarnation() -> None:
-    bench = seeded("ana", "ben", settings=SETTINGS)
-    diverge(bench, "ana")
-    assert bench.core.members.learners[LearnerName("ana")].incarnation == Incarnation(1, 11)
-
-
-def test_a_command_says_that_such_a_run_must_be_mended() -> None:
-    assert RunEnd(end_reason(SETTINGS)).exit_code == 2
-    assert RunEnd("tokens").exit_code == RunEnd().exit_code == 0

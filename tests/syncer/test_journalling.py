@@ -2,39 +2,26 @@
 
 import pytest
 
-from islands.protocol.identities import (
-    Incarnation,
-    LearnerName,
-    Lease,
-    Phase,
-    Status,
-)
+from islands.protocol.identities import Incarnation, LearnerName, Lease, Phase, Status
 from islands.protocol.messages.membership import Member, MembershipChanged
-from islands.protocol.messages.training import (
-    LeaseGranted,
-    PullFragment,
-)
+from islands.protocol.messages.training import LeaseGranted, PullFragment
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.events import (
-    JournalFinished,
-)
+from islands.protocol.syncer.events import JournalFinished
 from islands.protocol.syncer.journalling import RecordSchedule
 from tests.syncer.bench import BATCH, Bench, seeded
 
 ANA = LearnerName("ana")
-
 ALONE = RunSettings(interval_steps=4, fragments=1, quorum=None)
 
 
 BUDGET = RunSettings(interval_steps=4, budget_tokens=10**6)
-
 NAMES = tuple(f"learner-{index:02d}" for index in range(12))
 
 
 def spend(bench: Bench, name: str, *, all_of_it: bool) -> list[PullFragment]:
     """A learner steps until its quota is used up, or until it is given more; returns its pulls."""
     learner, pulls = bench.learners[name], list[PullFragment]()
-    holder = bench.core.durable.leases.holders[learner.name]
+    holder = bench.holder(learner.name)
     given = holder.quota_tokens
     while holder.quota_tokens == given and learner.steps * BATCH < given:
         bench.step(name, given // BATCH - learner.steps if all_of_it else 25)
@@ -69,26 +56,13 @@ def test_a_disk_that_takes_nothing_for_ten_seconds_is_told_of() -> None:
     assert bench.state.phase is Phase.MERGING
 
 
-def test_what_is_granted_is_sent_when_its_record_is_durable() -> None:
-    bench = seeded("ana", "ben", settings=BUDGET)
-    spend(bench, "ana", all_of_it=True)
-    (first,) = bench.written()
-    spend(bench, "ben", all_of_it=True)
-    assert bench.written() == []
-    bench.do(JournalFinished(first.sequence))
-    assert len(bench.sent(LeaseGranted)) == 1
-    (second,) = bench.written()
-    bench.do(JournalFinished(second.sequence))
-    assert len(bench.sent(LeaseGranted)) == 1
-
-
 def test_what_is_durable_is_sent_although_more_was_granted_since() -> None:
     bench = seeded("ana", settings=BUDGET)
     ana = bench.learners["ana"]
     spend(bench, "ana", all_of_it=True)
     (first,) = bench.written()
-    given = bench.core.durable.leases.holders[ana.name].quota_tokens
-    one, *others = bench.core.durable.leases.holders[ana.name].leases
+    given = bench.holder(ana.name).quota_tokens
+    one, *others = bench.holder(ana.name).leases
     ana.leases = (Lease(one.pass_index, one.shard, one.position, done=True), *others)
     bench.report("ana")  # it needs a further shard: granted, and in no record yet
     assert bench.core.journal.grants == {ana.name: None}
@@ -98,7 +72,7 @@ def test_what_is_durable_is_sent_although_more_was_granted_since() -> None:
     assert ana.name in bench.core.journal.grants
     bench.journal()
     (sent,) = bench.sent(LeaseGranted)
-    assert sent.leases == tuple(bench.core.durable.leases.holders[ana.name].leases)
+    assert sent.leases == tuple(bench.holder(ana.name).leases)
     assert not bench.core.journal.grants
     assert not bench.core.journal.written_grants
 
@@ -127,7 +101,7 @@ def test_a_grant_that_is_not_needed_yet_travels_with_a_fragment() -> None:
 
 def test_a_grant_is_written_at_once_while_little_is_left() -> None:
     bench = seeded("ana", "ben", settings=BUDGET)
-    holder = bench.core.durable.leases.holders[LearnerName("ana")]
+    holder = bench.holder("ana")
     given = holder.quota_tokens
     bench.learners["ana"].step_time_s = 0.01  # its steps turn out to be faster than was known
     bench.step("ana", 1)
@@ -142,7 +116,7 @@ def test_without_a_fragment_it_is_written_before_it_is_needed() -> None:
         bench.tick(bench.state.deadline_s(bench.now_s) - bench.now_s)
         if bench.written():
             break
-    left = bench.core.durable.leases.holders[LearnerName("ana")].unused_tokens
+    left = bench.holder("ana").unused_tokens
     assert bench.written()
     assert bench.now_s < left / BATCH * 0.1
 

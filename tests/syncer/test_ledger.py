@@ -48,28 +48,25 @@ def report(tokens: int, *told: FragmentProgress, incarnation: Incarnation = FIRS
 
 
 def holding(number: int, settled: int, overwritten: int) -> FragmentProgress:
-    """What a learner says of its fragment on version 1.`number`."""
     return FragmentProgress(Version(1, number), settled, settled, overwritten)
 
 
-def opened() -> Ledger:
-    """A ledger of one fragment with one incarnation that holds version 1.0."""
+def opened(tokens: int = 0) -> Ledger:
+    """One fragment and incarnation, which holds version 1.0 and has done work on it."""
     ledger = Ledger.of(1)
     ledger.open(ANA, FIRST)
-    ledger.report(report(0, holding(0, 0, 0)))
+    ledger.report(report(tokens, holding(0, 0, 0)))
     return ledger
 
 
 def test_work_since_the_base_is_pending() -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     row = ledger.row(0)
     assert (row.processed, row.pending, row.imbalance) == (40, 40, 0)
 
 
 def test_applied_before_and_after_the_adoption() -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 30, 30), Version(1, 1))
     assert (ledger.row(0).applied, ledger.row(0).pending) == (30, 10)
     ledger.report(report(50, holding(1, 45, 15)))
@@ -78,8 +75,7 @@ def test_applied_before_and_after_the_adoption() -> None:
 
 
 def test_what_was_late_and_then_merged_is_late_no_more() -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.claim(ANA, 0, Fate.LATE, 30)
     ledger.apply(ANA, FIRST, 0, Merged(1, 1, 40, 40), Version(1, 2))
     ledger.report(report(60, holding(2, 60, 20)))
@@ -89,8 +85,7 @@ def test_what_was_late_and_then_merged_is_late_no_more() -> None:
 
 @pytest.mark.parametrize(("tokens", "possible"), [(15, True), (16, False)])
 def test_tokens_with_a_fate_cannot_be_contributed_again(tokens: int, *, possible: bool) -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 30, 30), Version(1, 1))
     ledger.report(report(50, holding(1, 35, 5)))
     ticket = Ticket(1, 1, ANA, FIRST)
@@ -99,8 +94,7 @@ def test_tokens_with_a_fate_cannot_be_contributed_again(tokens: int, *, possible
 
 
 def test_no_more_is_charged_than_was_discarded() -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.claim(ANA, 0, Fate.LATE, 30)
     ledger.report(report(40, holding(1, 20, 20)))
     row = ledger.row(0)
@@ -109,8 +103,7 @@ def test_no_more_is_charged_than_was_discarded() -> None:
 
 @pytest.mark.parametrize("fate", [Fate.LATE, Fate.REJECTED, Fate.STALE])
 def test_a_refused_contribution_is_charged_when_it_is_discarded(fate: Fate) -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.claim(ANA, 0, fate, 30)
     assert ledger.row(0).pending == 40
     ledger.report(report(45, holding(1, 45, 45)))
@@ -137,8 +130,7 @@ def test_a_late_report_lowers_nothing_that_a_contribution_has_proven() -> None:
 
 
 def test_an_end_loses_what_has_no_fate() -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 30, 30), Version(1, 1))
     ledger.attest(ANA, 60)
     ledger.close(ANA)
@@ -147,8 +139,7 @@ def test_an_end_loses_what_has_no_fate() -> None:
 
 
 def test_an_end_does_not_lose_what_was_discarded_before() -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 30, 30), Version(1, 1))
     ledger.report(report(60, holding(1, 45, 15)))
     ledger.close(ANA)
@@ -157,8 +148,7 @@ def test_an_end_does_not_lose_what_was_discarded_before() -> None:
 
 
 def test_a_merge_that_outlives_its_sender_is_applied() -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.close(ANA)
     ledger.open(ANA, Incarnation(1, 2))
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 40, 40), Version(1, 1))
@@ -167,8 +157,7 @@ def test_a_merge_that_outlives_its_sender_is_applied() -> None:
 
 
 def test_a_second_application_before_adoption_is_a_bug() -> None:
-    ledger = opened()
-    ledger.report(report(40, holding(0, 0, 0)))
+    ledger = opened(40)
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 40, 40), Version(1, 1))
     with pytest.raises(InvariantError, match="twice"):
         ledger.apply(ANA, FIRST, 0, Merged(1, 1, 40, 40), Version(1, 2))
@@ -212,7 +201,6 @@ class BalanceMachine(RuleBasedStateMachine):
     """
 
     def __init__(self) -> None:
-        """Both hold version 1.0."""
         super().__init__()
         self.ledger = opened()
         self.account = Account()
@@ -230,7 +218,6 @@ class BalanceMachine(RuleBasedStateMachine):
         self.record = deepcopy((self.ledger, self.version, self.made_by, self.round))
 
     def update(self) -> FragmentUpdate:
-        """What the syncer would send now."""
         account = self.ledger.books[ANA].accounts[0]
         contained = account.merged_version is not None and account.merged_version <= self.version
         return FragmentUpdate(
@@ -244,7 +231,6 @@ class BalanceMachine(RuleBasedStateMachine):
         )
 
     def progress(self) -> Progress:
-        """What the learner would report now."""
         return report(self.steps, self.account.progress, incarnation=self.incarnation)
 
     @rule(count=st.integers(1, 5))
@@ -329,7 +315,6 @@ class BalanceMachine(RuleBasedStateMachine):
 
     @rule()
     def send_again(self) -> None:
-        """The syncer repeats its newest version."""
         self.updates.append(self.update())
 
     @precondition(lambda self: self.updates)
@@ -365,7 +350,6 @@ class BalanceMachine(RuleBasedStateMachine):
 
     @invariant()
     def it_balances(self) -> None:
-        """Processed = applied + rejected + late + stale + overwritten + lost + pending."""
         row = self.ledger.row(0)
         assert row.imbalance == 0
         assert row.pending >= 0

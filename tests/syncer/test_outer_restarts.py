@@ -1,13 +1,11 @@
 """Whatever the outer optimizer is, a syncer that restarts from its journal goes on bit for bit."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.files.disk import RealDisk
 from islands.lab.toys.toy import NumpyTrainer
 from islands.layout.leaves import Layout
 from islands.numerics.norms import measure
@@ -17,14 +15,10 @@ from islands.protocol.settings.choices import MergeRule, UpdatePrecision
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge, MergePart
-from islands.protocol.syncer.recovery import fresh
-from islands.protocol.syncer.versions import Published
-from islands.syncer.journal import Journal, encode
 from islands.syncer.value_store import ValueStore
 
 LAYOUT: Layout = NumpyTrainer(2).layout
 NAMES = tuple(LearnerName(name) for name in ("ana", "ben", "eve"))
-
 OUTER = {
     "plain": OuterSettings(),
     "momentum": OuterSettings(0.7, 0.9),
@@ -35,9 +29,7 @@ OUTER = {
 
 
 def settings_of(
-    outer: OuterSettings,
-    merge: MergeRule,
-    updates: UpdatePrecision = UpdatePrecision.FLOAT32,
+    outer: OuterSettings, merge: MergeRule, updates: UpdatePrecision = UpdatePrecision.FLOAT32
 ) -> RunSettings:
     return RunSettings(fragments=2, merge=merge, outer=outer, update_precision=updates)
 
@@ -47,7 +39,6 @@ def store_of(settings: RunSettings) -> ValueStore:
 
 
 def seeded(settings: RunSettings) -> ValueStore:
-    """One with version 0."""
     store = store_of(settings)
     rng = np.random.default_rng(0)
     values = [rng.standard_normal(one.size).astype(np.float32) for one in LAYOUT.fragments]
@@ -58,12 +49,12 @@ def seeded(settings: RunSettings) -> ValueStore:
 def merge(store: ValueStore, fragment: int, number: int) -> None:
     """Merge the same three contributions as every other store at this number."""
     rng = np.random.default_rng((fragment, number))
-    place = LAYOUT.fragments[fragment]
+    layout = LAYOUT.fragments[fragment]
     parts = []
     for name in NAMES:
         ticket = Ticket(1, number, name, Incarnation(1, 1))
-        delta = rng.standard_normal(place.size).astype(np.float32)
-        store.hold(ticket, 0, measure(delta, place.units))
+        delta = rng.standard_normal(layout.size).astype(np.float32)
+        store.hold(ticket, 0, measure(delta, layout.units))
         parts.append(MergePart(ticket, 0, Version(1, number - 1), 8, 2, 1.0))
     current, target = Version(1, number - 1), Version(1, number)
     store.merge(BeginMerge(FragmentIndex(fragment), number, current, target, tuple(parts)))
@@ -71,28 +62,12 @@ def merge(store: ValueStore, fragment: int, number: int) -> None:
         store.drop(part.ticket)
 
 
-def journalled(folder: Path, settings: RunSettings, store: ValueStore, number: int) -> None:
-    journal = Journal(RealDisk(folder), len(LAYOUT.fragments))
-    journal.recover()
-    epoch = journal.begin_epoch(1)
-    durable = fresh(settings, fragments=len(LAYOUT.fragments), shards=4, epoch=epoch)
+def restarted(settings: RunSettings, store: ValueStore, number: int) -> ValueStore:
+    """A store with what the journal holds of another one (`test_journal.py`)."""
+    revived, version = store_of(settings), Version(1, number)
     for index in range(len(LAYOUT.fragments)):
-        version = Version(1, number)
-        durable.sequence += 1
-        durable.published[index] = Published(version, "digest", number)
-        arrays = store.journal_arrays(index, version)
-        journal.write(durable.sequence, encode(durable), index, version, arrays)
-
-
-def restarted(folder: Path, settings: RunSettings) -> ValueStore:
-    recovered = Journal(RealDisk(folder), len(LAYOUT.fragments)).recover()
-    assert recovered is not None
-    store = store_of(settings)
-    for index, arrays in enumerate(recovered.fragments):
-        published = recovered.durable.published[index]
-        assert published is not None
-        store.restore(index, published.version, arrays)
-    return store
+        revived.restore(index, version, store.journal_arrays(index, version))
+    return revived
 
 
 def bits(store: ValueStore, number: int) -> dict[str, tuple[str, bytes]]:
@@ -104,32 +79,25 @@ def bits(store: ValueStore, number: int) -> dict[str, tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize("name", OUTER)
-def test_a_restart_changes_no_bit(name: str, tmp_path: Path) -> None:
-    goes_on_bit_for_bit(settings_of(OUTER[name], MergeRule.RADIAL_DIRECTIONAL), tmp_path)
+def test_a_restart_changes_no_bit(name: str) -> None:
+    goes_on_bit_for_bit(settings_of(OUTER[name], MergeRule.RADIAL_DIRECTIONAL))
 
 
 @pytest.mark.parametrize("updates", [UpdatePrecision.INT8, UpdatePrecision.FP4])
-def test_a_restart_loses_nothing_of_what_increments_left(
-    updates: UpdatePrecision, tmp_path: Path
-) -> None:
-    goes_on_bit_for_bit(settings_of(OUTER["momentum"], MergeRule.AVERAGE, updates), tmp_path)
+def test_a_restart_loses_nothing_of_what_increments_left(updates: UpdatePrecision) -> None:
+    goes_on_bit_for_bit(settings_of(OUTER["momentum"], MergeRule.AVERAGE, updates))
 
 
-def test_what_increments_left_is_published_if_whole_values_are_sent_from_now_on(
-    tmp_path: Path,
-) -> None:
+def test_what_increments_left_is_published_if_whole_values_are_sent_from_now_on() -> None:
     settings = settings_of(OUTER["plain"], MergeRule.AVERAGE, UpdatePrecision.FP4)
-    store, exact = (
-        seeded(settings),
-        seeded(replace(settings, update_precision=UpdatePrecision.FLOAT32)),
-    )
+    whole = replace(settings, update_precision=UpdatePrecision.FLOAT32)
+    store, exact = seeded(settings), seeded(whole)
     for number in range(1, 5):
         merge(store, 0, number)
         merge(store, 1, number)
         merge(exact, 0, number)
     assert np.abs(store.value(0, Version(1, 4)) - exact.value(0, Version(1, 4))).max() > 1e-3
-    journalled(tmp_path, settings, store, 4)
-    revived = restarted(tmp_path, replace(settings, update_precision=UpdatePrecision.FLOAT32))
+    revived = restarted(whole, store, 4)
     merge(revived, 0, 5)
     merge(exact, 0, 5)
     np.testing.assert_allclose(
@@ -138,14 +106,13 @@ def test_what_increments_left_is_published_if_whole_values_are_sent_from_now_on(
     assert "remainder" not in revived.journal_arrays(0, Version(1, 5))
 
 
-def goes_on_bit_for_bit(settings: RunSettings, folder: Path) -> None:
+def goes_on_bit_for_bit(settings: RunSettings) -> None:
     """Restart a syncer in the middle, and compare it with one that is not restarted."""
     store = seeded(settings)
     for number in range(1, 5):
         for fragment in range(2):
             merge(store, fragment, number)
-    journalled(folder, settings, store, 4)
-    revived = restarted(folder, settings)
+    revived = restarted(settings, store, 4)
     assert bits(revived, 4) == bits(store, 4)
     for number in range(5, 10):
         for fragment in range(2):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from islands.protocol.identities import Fate, LearnerName, Phase
+from islands.protocol.identities import Fate, Phase
 from islands.protocol.messages.membership import MembershipChanged
 from islands.protocol.messages.training import FinalRound, LeaseGranted, Paused
 from islands.protocol.settings.run import RunSettings
@@ -22,7 +22,6 @@ def pause(bench: Bench, *, paused: bool | None = True, epoch: int = 1) -> None:
 
 
 def stand_still(bench: Bench) -> None:
-    """Every learner has stopped at its boundary, and says so."""
     for name in sorted(bench.learners):
         bench.learners[name].phase = Phase.PAUSED
         bench.report(name)
@@ -87,9 +86,7 @@ def test_hours_of_pause_abandon_a_round_and_lose_no_token() -> None:
 def test_a_pause_says_nothing_of_the_network() -> None:
     """Who adopts only after hours would make the exchange look hopeless, and grace zero."""
     bench = seeded("ana", settings=SETTINGS)
-    bench.answer(opened(bench)[0])
-    bench.merge()
-    bench.journal()
+    bench.commit([opened(bench)[0]])
     assert bench.core.rounds.adoptions
     pause(bench)
     bench.tick(HOURS_S)
@@ -115,14 +112,11 @@ def test_who_missed_the_word_is_told_again() -> None:
 
 def test_who_comes_back_learns_how_it_is() -> None:
     bench = seeded("ana", settings=SETTINGS)
-    bench.drop("ana")
-    pause(bench)
-    bench.hello("ana")
-    assert bench.sent(Paused) == [Paused(1, paused=True)]
-    bench.drop("ana")
-    pause(bench, paused=False)
-    bench.hello("ana")
-    assert bench.sent(Paused) == [Paused(1, paused=False)]
+    for paused in (True, False):
+        bench.drop("ana")
+        pause(bench, paused=paused)
+        bench.hello("ana")
+        assert bench.sent(Paused) == [Paused(1, paused=paused)]
 
 
 def test_a_restarted_syncer_goes_on_pausing() -> None:
@@ -153,10 +147,8 @@ def test_a_paused_run_can_be_ended() -> None:
 def test_a_pause_with_quota_left_is_no_shortage() -> None:
     settings = replace(SETTINGS, budget_tokens=4 * BATCH)
     bench = seeded("ana", settings=settings)
-    bench.learners["ana"].quota = bench.core.durable.leases.holders[LearnerName("ana")].quota_tokens
-    bench.learners["ana"].leases = tuple(
-        bench.core.durable.leases.holders[LearnerName("ana")].leases
-    )
+    bench.learners["ana"].quota = bench.holder("ana").quota_tokens
+    bench.learners["ana"].leases = tuple(bench.holder("ana").leases)
     bench.step("ana")
     bench.journal()
     pause(bench)

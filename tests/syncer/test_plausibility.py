@@ -1,11 +1,9 @@
-"""Numbers of a peer enter a weight, a timeout or a grant only as far as the syncer can know.
-
-An admitted peer that says anything at all ends nobody but itself.
-"""
+"""What a peer claims counts as far as the syncer can know; a lie ends nobody but its sender."""
 
 import random
 from dataclasses import fields, is_dataclass, replace
-from typing import TypeVar
+from functools import partial
+from typing import TypeVar, get_args
 
 import msgspec
 import pytest
@@ -27,8 +25,8 @@ from islands.protocol.messages.membership import Evicted, Leave, Refused
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import BeginMerge, Dismiss, DropContribution, Send
-from islands.protocol.syncer.core import HANDLERS
 from islands.protocol.syncer.leases import LeaseBook
+from islands.protocol.syncer.memory import EVENTS, HANDLERS
 from islands.protocol.syncer.plausibility import (
     ANSWERS_KEPT,
     Answers,
@@ -44,14 +42,11 @@ from islands.protocol.tape.member_entries import WrongReport
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded
 
 ANA = LearnerName("ana")
-
 WHO = Incarnation(1, 1)
-
 BASE, OLDER = Version(1, 3), Version(1, 2)
 
 
 def told(*, steps: int = 30, pending: int = 12, batch: int = BATCH) -> training.Progress:
-    """A report of these totals, on `BASE` since so many steps."""
     tokens = steps * batch
     since = steps - pending
     one = training.FragmentProgress(BASE, since, since * batch, since * batch)
@@ -74,41 +69,36 @@ def marks(*totals: int) -> ReportedTotals:
     return kept
 
 
-@pytest.mark.parametrize("steps", [-1, 0, 1, 4, 11, 13, 48, 121, 10**6])
-def test_other_steps_than_were_reported_are_a_lie(steps: int) -> None:
-    """Its base was adopted after 18 steps and it was taken after 30: it has 12, and nothing else.
-
-    Fewer would give it more weight, tokens² / steps; more would hide its norm, which is judged
-    per √steps.
-    """
-    assert wrong_steps(contribution(12), told(), marks(18, 30)) is None
-    assert wrong_steps(contribution(steps), told(), marks(18, 30)) is not None
+REPORTED = (18, 30)
+between = partial(contribution, tokens=5 * BATCH, processed=23 * BATCH)
+ahead = partial(contribution, tokens=14 * BATCH, processed=32 * BATCH)
+FRESH = told(steps=0, pending=0)
 
 
-@pytest.mark.parametrize("steps", range(9, 14))
-def test_between_two_reports_it_may_be_any_boundary(steps: int) -> None:
-    between = contribution(steps - 6, tokens=5 * BATCH, processed=23 * BATCH)
-    fits = 3 <= steps - 6 <= 6
-    assert (wrong_steps(between, told(), marks(18, 20, 25, 30)) is None) is fits
-
-
-def test_a_contribution_may_overtake_the_report_of_its_last_steps() -> None:
-    ahead = contribution(14, tokens=14 * BATCH, processed=32 * BATCH)
-    assert wrong_steps(ahead, told(), marks(18, 30)) is None
-    assert wrong_steps(replace(ahead, steps=12), told(), marks(18, 30)) is not None
-
-
-def test_of_a_base_that_is_not_held_any_more_the_mean_batch_decides() -> None:
-    for steps, true in ((12, True), (4, True), (48, True), (2, False), (60, False)):
-        verdict = wrong_steps(contribution(steps, base=OLDER), told(), marks(18, 30))
-        assert (verdict is None) is true
-
-
-def test_without_a_step_told_the_batch_that_it_named_decides() -> None:
-    fresh = told(steps=0, pending=0)
-    for steps, true in ((12, True), (1, False)):
-        verdict = wrong_steps(contribution(steps, base=OLDER), fresh, marks())
-        assert (verdict is None) is true
+@pytest.mark.parametrize(
+    ("said", "report", "reported", "true"),
+    [
+        # Its base was adopted after 18 steps and it was taken after 30. Fewer steps would give it
+        # more weight, tokens² / steps; more would hide its norm, which is judged per √steps.
+        *((contribution(n), told(), REPORTED, n == 12) for n in (-1, 0, 1, 4, 11, 12, 13, 48, 121)),
+        (contribution(10**6), told(), REPORTED, False),
+        # Between two reports it may be any boundary.
+        *((between(n), told(), (18, 20, 25, 30), n < 7) for n in range(3, 8)),
+        # It may overtake the report of its last steps.
+        *((ahead(n), told(), REPORTED, n == 14) for n in (12, 14)),
+        # Of a base that is not held any more the mean batch decides.
+        *(
+            (contribution(n, base=OLDER), told(), REPORTED, 4 <= n <= 48)
+            for n in (2, 4, 12, 48, 60)
+        ),
+        # Without a reported step, the batch that it named decides.
+        *((contribution(n, base=OLDER), FRESH, (), n == 12) for n in (1, 12)),
+    ],
+)
+def test_steps_are_those_that_were_reported(
+    said: training.Contribution, report: training.Progress, reported: tuple[int, ...], *, true: bool
+) -> None:
+    assert (wrong_steps(said, report, marks(*reported)) is None) is true
 
 
 @pytest.mark.parametrize(("batch", "steps"), [(1, 1), (1, 500), (10**7, 1), (10**7, 500)])
@@ -136,7 +126,6 @@ def test_a_lie_about_steps_has_no_weight(steps: int) -> None:
 
 
 def changed(progress: training.Progress, **fields: int) -> training.Progress:
-    """A report whose one fragment says something else."""
     return replace(progress, fragments=(structs.replace(progress.fragments[0], **fields),))
 
 
@@ -225,7 +214,6 @@ def test_a_claimed_batch_does_not_take_the_whole_budget() -> None:
 
 
 def repeated(bench: Bench, pull: training.PullFragment, **fields: object) -> None:
-    """The answer to a pull, but for what differs, over the same link."""
     message = replace(bench.contribution(pull), **fields)  # type: ignore[arg-type]
     bench.do(events.ContributionArrived(message, GOOD, bench.connections[pull.ticket.name]))
 
@@ -271,8 +259,7 @@ def test_who_sends_more_copies_than_a_link_makes_is_refused_at_last() -> None:
         assert len(bench.core.members.wrongs.get(ANA, ())) == wrongs
         assert bench.dismissed() == []
     bench.answer(ana)
-    (refusal,) = bench.dismissed()
-    assert isinstance(refusal, Refused)
+    refusal = bench.last_word(Refused)
     assert "5 answers to one pull; that is the time number 3 within 600 s" in refusal.reason
 
 
@@ -325,19 +312,12 @@ def test_a_copy_that_comes_between_merge_and_journal_is_not_kept() -> None:
 
 
 T = TypeVar("T")
-
 NUMBERS = (-(2**63), -(10**6), -1, 0, 1, 2, 7, 40, 10**6, 2**31, 2**63, 2**64 - 1)
-
 TIMES = (-1.0, 0.0, 1e-300, 0.1, 1e6, 1e308, float("inf"), float("nan"))
-
 EVE = LearnerName("eve")
-
 KEPT = ("name", "role", "protocol", "run", "fingerprint")
-
 LIES_SHARE = 0.1
-
 HONEST_SHARE = 0.7
-
 HONEST = ("ana", "ben")
 
 
@@ -355,7 +335,6 @@ def twisted(message: T, chance: random.Random) -> T:
 
 
 def another(value: object, chance: random.Random) -> object:
-    """Something else of the same type."""
     if isinstance(value, Phase):
         return chance.choice(list(Phase))
     if isinstance(value, bool | str) or value is None:
@@ -408,7 +387,6 @@ class Desk:
                     pass
 
     def live(self) -> None:
-        """Honest learners step, answer and adopt; a merge is computed, the journal written."""
         for name in HONEST:
             if LearnerName(name) not in self.bench.core.members.learners:
                 continue
@@ -493,6 +471,10 @@ def test_lies_of_all_kinds_end_only_their_sender(number: int) -> None:
     assert all(row.imbalance == 0 for row in desk.bench.state.ledger_rows())
 
 
+def test_each_event_has_a_handler() -> None:
+    assert set(get_args(events.Event)) <= EVENTS._of.keys()  # noqa: SLF001
+
+
 def test_what_no_check_foresaw_ends_its_sender(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = seeded(*HONEST)
 
@@ -504,8 +486,7 @@ def test_what_no_check_foresaw_ends_its_sender(monkeypatch: pytest.MonkeyPatch) 
 
     stumble(KeyError("forgotten"))
     bench.step("ana")
-    (evicted,) = bench.dismissed()
-    assert isinstance(evicted, Evicted)
+    bench.last_word(Evicted)
     assert bench.entries(WrongReport)
     assert LearnerName("ana") not in bench.core.members.learners
     stumble(InvariantError("ours"))

@@ -72,18 +72,15 @@ class Run:
         return budget_s(run, self.fragments, step_s=self.step_s, before_s=0.0)
 
     def periods(self, count: float) -> None:
-        """Let so many intervals pass."""
         for _ in range(round(count * self.fragments)):
             self.pull()
 
     def exchanges(self, count: int) -> None:
-        """Let rounds open until so many more contributions have arrived."""
         wanted = self.arrived + count
         while self.arrived < wanted:
             self.pull()
 
     def pull(self) -> None:
-        """One more round, which asks the learner unless two pulls are open."""
         self.now_s += self.step_s * self.interval_steps / self.fragments
         while self.coming and self.coming[0][0] <= self.now_s:
             arrived_s, offered_s, size = self.coming.popleft()
@@ -167,15 +164,6 @@ def test_a_cut_is_followed_within_three_periods_and_so_is_its_end(
     steady = len(run.named)
     run.periods(20)
     assert len(run.named) == steady
-
-
-@pytest.mark.parametrize("size_bytes", [1024, 2**30])
-@pytest.mark.parametrize("step_s", [0.001, 300.0])
-def test_small_and_large_fragments_and_steps(size_bytes: int, step_s: float) -> None:
-    run = Run(size_bytes, step_s, 24, 4)
-    run.periods(60)
-    small = size_bytes <= 2 * step_s * GBIT / 2
-    assert run.learner.level == (FINEST if small else COARSEST)
 
 
 def test_nothing_is_decided_before_the_pace_is_known() -> None:
@@ -273,7 +261,7 @@ def test_a_pull_names_the_coarsest_precision_first() -> None:
 
 def test_an_answer_that_takes_too_long_is_told_with_its_figures() -> None:
     bench, pull = asked()
-    learner = bench.state.core.members.learners[pull.ticket.name]
+    learner = bench.record(pull.ticket.name)
     learner.precision.level = FINEST
     (entry,) = exchange(bench, pull, seconds=0.25, inspected_s=5.0)
     assert (entry.name, entry.bytes) == (pull.ticket.name, 256)
@@ -285,7 +273,7 @@ def test_an_answer_that_takes_too_long_is_told_with_its_figures() -> None:
 
 def test_who_says_nothing_of_its_contributions_is_not_measured() -> None:
     bench, pull = asked()
-    learner = bench.state.core.members.learners[pull.ticket.name]
+    learner = bench.record(pull.ticket.name)
     learner.precision.level = FINEST
     bench.answer(pull)
     assert learner.precision.level == FINEST
@@ -297,7 +285,7 @@ def test_a_size_that_cannot_be_is_ignored(size_bytes: int) -> None:
     bench, pull = asked()
     connection = bench.connections[pull.ticket.name]
     bench.do(Received(ContributionOffered(pull.ticket, size_bytes), connection))
-    record = bench.state.core.members.learners[pull.ticket.name]
+    record = bench.record(pull.ticket.name)
     assert record.pulls.open[pull.ticket.round].offered_s is None
 
 

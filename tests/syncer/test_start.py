@@ -46,7 +46,6 @@ class Supervised(Room):
             link.send(Envelope(link.local, link.remote, 1, body))
 
     async def answer(self, link: Link) -> None:
-        """Hear one member until its link ends."""
         self.links.append(link)
         try:
             while True:
@@ -67,7 +66,6 @@ class Supervised(Room):
 
 @asynccontextmanager
 async def open_room(disk: SimulatedDisk | None = None) -> AsyncIterator[Supervised]:
-    """A supervisor and a syncer that run beside a test."""
     room = Supervised(disk)
     async with beside(room.actor, room.supervise()):
         yield room
@@ -122,8 +120,6 @@ async def test_an_end_that_was_asked_for_while_it_read_is_not_forgotten() -> Non
 
 
 class Stubborn(SimulatedDisk):
-    """A disk that cannot be read while it is stubborn."""
-
     stubborn = True
 
     def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:

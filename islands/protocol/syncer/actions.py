@@ -38,10 +38,7 @@ class Dismiss:
 
 @dataclass(frozen=True, slots=True)
 class MergePart:
-    """One contribution to a merge: the answer to `ticket` that came over the link `connection`.
-
-    `scale` clips its norm (1 leaves it alone).
-    """
+    """The answer to `ticket` over the link `connection`; `scale` clips its norm, 1 does not."""
 
     ticket: Ticket
     connection: int
@@ -97,14 +94,14 @@ class WriteJournal:
 
 @dataclass(frozen=True, slots=True)
 class FinishRun:
-    """Export the final cut, which is durable, and tell the supervisor until it has heard."""
+    """Export the final cut, which is durable, and report the end until the supervisor answers."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """End this process: the supervisor has heard that the run is over, or cannot be told."""
+    """End this process: the supervisor knows that the run is over, or cannot be reached."""
 
     reason: str
 

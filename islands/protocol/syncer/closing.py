@@ -4,27 +4,20 @@
                                                                                  │
                               ended ◀──heard by the supervisor── finished ◀──durable
 
-1. *Draining*: nothing is granted any more; learners use up their quota, or are told to stop. Once
-   all have stopped, a round that is still open gets K = all as well: nobody else will answer.
-2. *Rounds*: one closing round per fragment, with K = all. Skip unreachable learners; wait for every
-   learner that has not adopted the merge it contributed to.
-3. *Adopting*: learners report the last versions, so that the ledger has nothing pending.
-4. *Cutting*: a learner that cannot be reached, or still has pending tokens, is ended, so that its
-   tokens have a fate; the final state is journalled; then it is exported.
-5. *Finished*: the supervisor is told until it answers; its answer is journalled, so that a restart
-   knows that the run is over. A peer that still dials in is told to stop.
-
-In 1 to 3 progress restarts the wait (`timeouts.py`). A learner that does not answer within it is
-not asked any more. The total is bounded when the end begins, so that no peer can postpone it.
+Closing rounds have K = all. Cutting ends a learner that cannot be reached, or still has pending
+tokens, so that its tokens have a fate. Progress restarts the wait of a stage (`timeouts.py`), and a
+learner that does not answer within it is not asked any more. The total is bounded when the end
+begins, so that no peer can postpone it.
 """
 
 from islands.protocol.identities import WHOLE, LearnerName, Phase, Role, Status
 from islands.protocol.messages.membership import Stop
 from islands.protocol.messages.training import FinalRound
+from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import Exit, FinishRun
-from islands.protocol.syncer.core import Closing, ClosingStage, Core
 from islands.protocol.syncer.eligibility import BUSY, unready_because
 from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.memory import EVENTS, Closing, ClosingStage, RunMemory
 from islands.protocol.syncer.retirement import end_unsettled
 from islands.protocol.syncer.rounds import Stage
 from islands.protocol.syncer.scheduling import abandon, close_rounds, open_round
@@ -32,8 +25,7 @@ from islands.protocol.syncer.timeouts import end_at_most_s
 from islands.protocol.tape import round_entries
 
 
-def advance_closing(core: Core, now_s: float) -> None:
-    """Begin the end of the run when it is due, and advance it by a stage if possible."""
+def advance_closing(core: RunMemory, now_s: float) -> None:
     if core.closing is None:
         reason = _due(core)
         if reason is None:
@@ -49,7 +41,10 @@ def advance_closing(core: Core, now_s: float) -> None:
                 closing.go_on(ClosingStage.ROUNDS, now_s)
     if closing.stage is ClosingStage.ROUNDS:
         _closing_rounds(core, closing, now_s, overdue=closing.overdue(now_s))
-    if closing.stage is ClosingStage.ADOPTING and (closing.overdue(now_s) or _adopted(core)):
+    if closing.stage is ClosingStage.ADOPTING and (
+        closing.overdue(now_s)
+        or not core.any_learner("behind", lambda learner: _is_behind(core, learner))
+    ):
         closing.enter(ClosingStage.CUTTING)
         end_unsettled(core, closing.reason)
         core.durable.finished = closing.reason
@@ -63,38 +58,44 @@ def advance_closing(core: Core, now_s: float) -> None:
         core.actions.append(Exit(closing.reason))
 
 
-def on_supervisor_link(core: Core, *, up: bool, now_s: float) -> None:
+@EVENTS.handles(events.StopRequested)
+def on_stop_requested(core: RunMemory, event: events.StopRequested, now_s: float) -> None:
+    if core.closing is None and core.seeded:
+        begin_closing(core, event.reason, now_s)
+
+
+@EVENTS.handles(events.SupervisorLinkChanged)
+def on_supervisor_link(core: RunMemory, event: events.SupervisorLinkChanged, now_s: float) -> None:
     """Note whether the supervisor can be reached; once the run is over, restart the wait for it."""
-    core.supervised = up
+    core.supervised = event.up
     if core.closing is not None and core.closing.stage is ClosingStage.FINISHED:
         _wait_for_supervisor(core, core.closing, now_s)
 
 
-def _heard_or_in_vain(core: Core, closing: Closing, now_s: float) -> bool:
+def _heard_or_in_vain(core: RunMemory, closing: Closing, now_s: float) -> bool:
     in_vain = not core.supervised and now_s >= closing.deadline_s
     return core.journal.all_durable and (core.durable.reported or in_vain)
 
 
-def _wait_for_supervisor(core: Core, closing: Closing, now_s: float) -> None:
+def _wait_for_supervisor(core: RunMemory, closing: Closing, now_s: float) -> None:
     timing = core.settings.timing
     closing.wait_until(now_s + timing.scaled(timing.final_s))
 
 
-def on_end_heard(core: Core) -> None:
-    """Note that the supervisor knows that the run is over, and have that journalled."""
+@EVENTS.handles(events.EndHeard)
+def on_end_heard(core: RunMemory, _event: events.EndHeard, _now_s: float) -> None:
     over = core.closing is not None and core.closing.stage is ClosingStage.FINISHED
     if over and not core.durable.reported:
         core.durable.reported = True
         core.journal.records.want()
 
 
-def resume_end(core: Core, now_s: float) -> None:
-    """Resume a run that was over before this start: only its end has yet to be reported."""
+def resume_end(core: RunMemory, now_s: float) -> None:
     assert core.durable.finished is not None, "the final cut is durable"
     core.closing = Closing(core.durable.finished, now_s, now_s, [], ClosingStage.CUTTING)
 
 
-def _due(core: Core) -> str | None:
+def _due(core: RunMemory) -> str | None:
     if not core.seeded:
         return None
     if core.durable.stopping is not None:
@@ -105,41 +106,33 @@ def _due(core: Core) -> str | None:
     return "tokens" if tokens_used_up(core) else None
 
 
-def tokens_used_up(core: Core) -> bool:
-    """Return whether nobody can do one more batch with its quota or with the rest of the budget.
-
-    This is asked after every event, so the reader and holder that last showed that tokens are left
-    (`Journalling.unspent`) are checked first.
-    """
+def tokens_used_up(core: RunMemory) -> bool:
+    """Return whether neither its quota nor the rest of the budget is enough for anybody."""
     leases = core.durable.leases
     if leases.remaining_tokens is None:
         return False
     if core.journal.unspent is not None and _can_spend(core, *core.journal.unspent):
         return False
     core.journal.forget_unspent()
-    reading = [
-        learner
-        for learner in core.members.learners.values()
-        if learner.role is Role.LEARNER and learner.progress.batch_tokens > 0
-    ]
+    learners = core.members.learners.values()
+    reading = [one for one in learners if one.role is Role.LEARNER and one.reads]
     if not reading:
         return False
-    reading = [learner for learner in reading if learner.reads] or reading
     least = min(reading, key=lambda learner: (learner.progress.batch_tokens, learner.name))
-    starved = frozenset(name for name in leases.holders if cannot_step(core, name))
-    if leases.exhausted(least.progress.batch_tokens, starved):
-        return True
     left = {
-        name: holder.unused_tokens for name, holder in leases.holders.items() if name not in starved
+        name: holder.unused_tokens
+        for name, holder in leases.holders.items()
+        if not cannot_step(core, name)
     }
     richest = max(left, key=lambda name: (left[name], name), default=None)
     for holder in (None, richest):
         if _can_spend(core, least.name, holder):
             core.journal.show_unspent(least.name, holder)
-    return False
+            return False
+    return True
 
 
-def _can_spend(core: Core, reader: LearnerName, holder: LearnerName | None) -> bool:
+def _can_spend(core: RunMemory, reader: LearnerName, holder: LearnerName | None) -> bool:
     """Return whether a reader's batch fits into a holder's unused quota, or (None) the budget."""
     leases, learner = core.durable.leases, core.members.learners.get(reader)
     if learner is None or not learner.reads:
@@ -153,7 +146,7 @@ def _can_spend(core: Core, reader: LearnerName, holder: LearnerName | None) -> b
     return left >= learner.progress.batch_tokens
 
 
-def cannot_step(core: Core, name: LearnerName) -> bool:
+def cannot_step(core: RunMemory, name: LearnerName) -> bool:
     """Return whether a learner knows its whole quota and cannot step with what is left of it."""
     learner, holder = core.members.learners.get(name), core.durable.leases.holders[name]
     return (
@@ -164,7 +157,7 @@ def cannot_step(core: Core, name: LearnerName) -> bool:
     )
 
 
-def begin_closing(core: Core, reason: str, now_s: float) -> None:
+def begin_closing(core: RunMemory, reason: str, now_s: float) -> None:
     timing = core.settings.timing
     reachable = [one for one in core.members.learners.values() if one.reachable and not one.still]
     least_s = timing.scaled(timing.final_s)
@@ -187,8 +180,7 @@ def begin_closing(core: Core, reason: str, now_s: float) -> None:
         core.send(core.members.learners[name].connection, FinalRound(core.durable.epoch, reason))
 
 
-def _all_measured(core: Core) -> bool:
-    """Return whether each learner with an account can be reached and its exchange is known."""
+def _all_measured(core: RunMemory) -> bool:
 
     def measured(name: LearnerName) -> bool:
         learner = core.members.learners.get(name)
@@ -199,13 +191,13 @@ def _all_measured(core: Core) -> bool:
     return all(measured(name) for name in core.durable.ledger.books)
 
 
-def _ask_no_more(core: Core) -> None:
+def _ask_no_more(core: RunMemory) -> None:
     for round_ in core.rounds.open.values():
         if round_.stage is Stage.COLLECTING:
             round_.await_all()
 
 
-def _all_stopped(core: Core) -> bool:
+def _all_stopped(core: RunMemory) -> bool:
     """Return whether no learner that could contribute still steps, or has yet to reconnect."""
     if len(core.durable.ledger.books) > core.learner_count:
         return False
@@ -222,7 +214,7 @@ def _steps(learner: LearnerRecord) -> bool:
     )
 
 
-def _closing_rounds(core: Core, closing: Closing, now_s: float, *, overdue: bool) -> None:
+def _closing_rounds(core: RunMemory, closing: Closing, now_s: float, *, overdue: bool) -> None:
     """Open one round for each fragment on which a learner has something left to contribute."""
     limit = core.settings.open_rounds_max(core.fragments)
     for fragment in list(closing.left):
@@ -246,7 +238,7 @@ def _closing_rounds(core: Core, closing: Closing, now_s: float, *, overdue: bool
         closing.go_on(ClosingStage.ADOPTING, now_s)
 
 
-def _hurry(core: Core, now_s: float) -> None:
+def _hurry(core: RunMemory, now_s: float) -> None:
     """Excuse all learners still waited for, since the time is up; merge what has arrived."""
     for fragment in sorted(core.rounds.open):
         round_ = core.rounds.open[fragment]
@@ -259,11 +251,8 @@ def _hurry(core: Core, now_s: float) -> None:
     close_rounds(core, now_s)
 
 
-def _awaited(core: Core, fragment: int) -> bool:
-    """Return whether a reachable learner may have something to contribute later, but not now.
-
-    It has yet to answer other pulls, or to adopt the version with its own contribution.
-    """
+def _awaited(core: RunMemory, fragment: int) -> bool:
+    """Return whether a learner has yet to answer other pulls, or to adopt its contribution."""
 
     def awaited(learner: LearnerRecord) -> bool:
         if learner.still or (core.closing is not None and learner.name in core.closing.silent):
@@ -278,12 +267,7 @@ def _awaited(core: Core, fragment: int) -> bool:
     return core.any_learner(f"awaited {fragment}", awaited)
 
 
-def _adopted(core: Core) -> bool:
-    """Return whether every ready learner holds the last version of every fragment."""
-    return not core.any_learner("behind", lambda learner: _is_behind(core, learner))
-
-
-def _is_behind(core: Core, learner: LearnerRecord) -> bool:
+def _is_behind(core: RunMemory, learner: LearnerRecord) -> bool:
     wanted = range(core.fragments)
     return (
         not learner.still
@@ -292,8 +276,8 @@ def _is_behind(core: Core, learner: LearnerRecord) -> bool:
     )
 
 
-def waited_for(core: Core) -> dict[LearnerName, str]:
-    """Return the learners that the closing waits for at this moment, each with the reason."""
+def waited_for(core: RunMemory) -> dict[LearnerName, str]:
+    """Return the learners that the closing waits for now, each with the reason."""
     closing, reasons = core.closing, dict[LearnerName, str]()
     if closing is None:
         return reasons
@@ -312,7 +296,7 @@ def waited_for(core: Core) -> dict[LearnerName, str]:
     return reasons
 
 
-def _finish(core: Core, closing: Closing) -> None:
+def _finish(core: RunMemory, closing: Closing) -> None:
     ledger = core.durable.ledger
     core.record(
         round_entries.Finished(

@@ -1,23 +1,11 @@
 """Commits of new versions: journal first, then send; and when the values of old ones are freed.
 
-**Old values** are freed no later than nobody contributes from them any more.
-
-The syncer holds the values of a fragment's `staleness_max` + 1 newest versions, since a learner may
-be so far behind: its contribution is measured against them, where it is rebased. Mostly everybody
-has adopted the newest version long before the next one is made. Then the older ones are freed, and
-a syncer holds each value about once, instead of `staleness_max` + 2 times.
-
-No contribution is refused because of it that was admitted otherwise, so older values stay while
-
-1. a round on the fragment is open: what answers it may have an older base, though its sender has
-   reported a newer one meanwhile;
-2. a learner reports a base that is older, and is kept: it may contribute from it;
-3. an incarnation ended with such a base: its process may come back under another one;
-4. a learner of the books has not said hello to this start of the syncer.
-
-Bases that are too old to be kept delay nothing. So a learner that was lost costs memory for
-`staleness_max` + 1 merges of each fragment. Increments that lead on from old versions are freed
-with them, so where updates are increments observers count too; who comes back later gets the value.
+Old values of a fragment stay while it has an open round, while a learner reports an older base that
+is kept, while the process of an ended incarnation may come back with one, and while a learner of
+the books has not said hello to this start of the syncer. So no contribution is refused because they
+were freed, and a syncer mostly holds each value once, not `staleness_max` + 2 times. Increments
+that lead on from old versions are freed with them, so where updates are increments observers count
+too.
 """
 
 from collections.abc import Iterable
@@ -26,9 +14,9 @@ from islands.protocol.identities import Fate, FragmentIndex, LearnerName, Role, 
 from islands.protocol.messages.training import Merged
 from islands.protocol.syncer.actions import DropContribution, ReleaseValues
 from islands.protocol.syncer.contribution_admission import record_fate
-from islands.protocol.syncer.core import Core
-from islands.protocol.syncer.events import MergeFacts
+from islands.protocol.syncer.events import JournalFinished, MergeFinished
 from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.memory import EVENTS, RunMemory
 from islands.protocol.syncer.recipients import send_to_all
 from islands.protocol.syncer.rounds import Round
 from islands.protocol.syncer.seeding import journal_seed
@@ -39,22 +27,20 @@ BELATED_INTERVALS = 2
 """Steps beyond so many intervals, in a closing round, were in no value that anybody trained on."""
 
 
-def in_time_share(steps: int, usual_steps: int, interval_steps: float) -> float:
-    """Return the share of a closing contribution that fits into a few intervals.
+def in_time_fraction(steps: int, usual_steps: int, interval_steps: float) -> float:
+    """Return the fraction of a closing contribution that fits into a few intervals.
 
-    Else a learner that was cut off for long would outweigh all others in the last merges.
-
-    Args:
-        steps: those that it holds.
-        usual_steps: the lower median of those in its round: where others stepped alone for as long,
-            or where there are no others, all of it counts.
-        interval_steps: H, or as many steps as the sender does while the pace-setter does H.
+    Else a learner that was cut off for long would outweigh all others. Where others stepped alone
+    for as long, or there are none, all of it counts: `usual_steps` is the lower median of its
+    round.
     """
     return min(1.0, BELATED_INTERVALS * max(usual_steps, interval_steps) / steps)
 
 
-def on_merged(core: Core, fragment: int, number: int, facts: MergeFacts) -> None:
+@EVENTS.handles(MergeFinished)
+def on_merged(core: RunMemory, event: MergeFinished, _now_s: float) -> None:
     """Account for a merge that was computed; the value and the accounts become durable together."""
+    fragment, number, facts = event.fragment, event.round, event.facts
     round_ = core.rounds.open[fragment]
     assert round_.number == number, "a fragment has one round at a time"
     durable = core.durable
@@ -100,8 +86,8 @@ def on_merged(core: Core, fragment: int, number: int, facts: MergeFacts) -> None
     core.write_fragment(fragment)
 
 
-def _apply(core: Core, round_: Round, name: LearnerName, version: Version) -> int:
-    """Account for one contribution; returns those of its tokens that only the end merged."""
+def _apply(core: RunMemory, round_: Round, name: LearnerName, version: Version) -> int:
+    """Account for one contribution; return those of its tokens that only the end merged."""
     contribution = round_.arrived[name].contribution
     ticket = contribution.ticket
     merged = Merged(ticket.epoch, ticket.round, contribution.steps, contribution.tokens)
@@ -122,24 +108,25 @@ def _staleness(round_: Round, name: LearnerName) -> int:
     return round_.version.number - round_.arrived[name].contribution.base.number
 
 
-def on_journalled(core: Core, sequence: int, now_s: float) -> None:
-    """Commit what the records up to `sequence` hold, now that they are durable, and send it."""
-    for fragment in core.journal.take_durable(sequence):
+@EVENTS.handles(JournalFinished)
+def on_journalled(core: RunMemory, event: JournalFinished, now_s: float) -> None:
+    """Commit what the records so far hold, now that they are durable, and send it."""
+    for fragment in core.journal.take_durable(event.sequence):
         if core.seeded:
             _commit(core, fragment, now_s)
     seeding = core.versions.seeding
     if seeding is not None and seeding.journalled is not None and not core.journal.journalling:
         journal_seed(core, seeding, now_s)
-    for name, granted in core.journal.take_grants(sequence).items():
+    for name, granted in core.journal.take_grants(event.sequence).items():
         learner = core.members.learners.get(name)
         if learner is not None and learner.incarnation == granted.incarnation:
             core.send(learner.connection, granted)
 
 
-def _commit(core: Core, fragment: int, now_s: float) -> None:
+def _commit(core: RunMemory, fragment: int, now_s: float) -> None:
     newest = core.durable.published[fragment]
     assert newest is not None, "what is journalled has a version"
-    core.versions.commit(fragment, newest, newest)
+    core.versions.commit(fragment, newest)
     round_ = core.rounds.remove(fragment)
     core.went_forward()
     core.rounds.await_adoption(fragment, newest.version, round_)
@@ -147,8 +134,7 @@ def _commit(core: Core, fragment: int, now_s: float) -> None:
     send_to_all(core, [fragment], now_s)
 
 
-def release_old_values(core: Core, fragments: Iterable[int]) -> None:
-    """Free the older values of those of these fragments of which nobody needs any."""
+def release_old_values(core: RunMemory, fragments: Iterable[int]) -> None:
     for fragment in fragments:
         kept = core.versions.kept[fragment]
         if not kept.older_held or fragment in core.rounds.open or _needed(core, fragment):
@@ -160,7 +146,7 @@ def release_old_values(core: Core, fragments: Iterable[int]) -> None:
         core.actions.append(ReleaseValues(FragmentIndex(fragment), core.version(fragment)))
 
 
-def _needed(core: Core, fragment: int) -> bool:
+def _needed(core: RunMemory, fragment: int) -> bool:
     kept, counted = core.versions.kept[fragment], bool(core.versions.increments)
 
     def behind(learner: LearnerRecord) -> bool:

@@ -1,24 +1,18 @@
 """Admission: whether a contribution that arrived enters its round, and if not, its fate and why.
 
-Protocol §6 has the checks in their order, of which the first that fails decides. The fate of its
-tokens is counted in `ledger.py`. A finite norm is no reason: it is clipped when the round closes
-(`plausibility.py`).
+Protocol §6 has the checks in their order, of which the first that fails decides.
 """
 
 from dataclasses import dataclass
 from math import sqrt
 
 from islands.protocol.identities import Fate, LearnerName, Role, Ticket
-from islands.protocol.messages.training import (
-    Contribution,
-    ContributionDeclined,
-    ContributionFate,
-    ContributionOffered,
-)
+from islands.protocol.messages import training
 from islands.protocol.syncer.actions import DropContribution
-from islands.protocol.syncer.core import HANDLERS, Core
 from islands.protocol.syncer.eligibility import stale_because
+from islands.protocol.syncer.events import ContributionArrived
 from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.memory import HANDLERS, RunMemory
 from islands.protocol.syncer.plausibility import COPIES_MAX, Check, age_steps, wrong_steps
 from islands.protocol.syncer.precision import Transfer, budget_s
 from islands.protocol.syncer.pulls import Pull
@@ -33,7 +27,7 @@ LEARNING_RATE_MIN = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a contribution is not admitted."""
+    """The fate of a contribution that is not admitted; `wrong` is what no honest learner sends."""
 
     fate: Fate
     reason: str
@@ -41,19 +35,11 @@ class Refusal:
 
 
 def refusal(
-    check: Check,
-    *,
-    untrue: str | None,
-    ticket_open: bool,
-    stale: str | None,
+    check: Check, *, untrue: str | None, ticket_open: bool, stale: str | None
 ) -> Refusal | None:
     """Return the first failing check of protocol §6; None admits.
 
-    Args:
-        check: what was measured on the payload.
-        untrue: why its steps or tokens cannot be true (`plausibility.py`), if they cannot.
-        ticket_open: whether its round asked for it and still collects.
-        stale: why its base is too old, if it is.
+    `untrue` says why its steps or tokens cannot be true, `stale` why its base is too old.
     """
     if not ticket_open:
         return Refusal(Fate.LATE, "the round has closed")
@@ -70,25 +56,20 @@ def refusal(
     return None
 
 
-def on_contribution(
-    core: Core,
-    contribution: Contribution,
-    check: Check,
-    connection: int,
-    now_s: float,
-    inspected_s: float = 0.0,
-) -> str | None:
+def admit(core: RunMemory, event: ContributionArrived, now_s: float) -> str | None:
     """Admit a contribution to its round, or give it another fate.
 
     The first answer to a ticket stands, whatever link others come over. No answer is taken from an
     incarnation that has ended, since its accounts are closed, nor from an observer, which has none.
     An answer over a link that is gone is void, as its sender assumes: it decides nothing, and the
-    pull, which is sent again over the next link, is still to be answered.
-
-    Returns:
-        What is wrong with it if no honest learner sends such a one; that is counted (`reports.py`).
+    pull, which is sent again over the next link, is still to be answered. Returns what is wrong
+    with it if no honest learner sends such a one; that is counted (`reports.py`).
     """
-    ticket = contribution.ticket
+    contribution, connection, ticket = (
+        event.contribution,
+        event.connection,
+        event.contribution.ticket,
+    )
     learner = core.members.learners.get(ticket.name)
     observing = learner is not None and learner.role is not Role.LEARNER
     if learner is None or observing or learner.incarnation != ticket.incarnation:
@@ -115,11 +96,11 @@ def on_contribution(
         pull = end_pull(core, learner, ticket.round, contribution.fragment, now_s)
         if pull is not None:
             learner.exchange.answer(now_s - pull.first_s, core.fragments)
-            _judge_arrived(core, learner, pull, now_s - inspected_s)
+            _judge_arrived(core, learner, pull, now_s - event.inspected_s)
         abandoned_s = core.rounds.abandoned_s.get(ticket.round)
         learner.exchange.late_s = None if abandoned_s is None else now_s - abandoned_s
         core.members.touch(learner.name)
-    refused = _refusal_of(core, learner, contribution, check, round_)
+    refused = _refusal_of(core, learner, event, round_)
     if refused is not None or round_ is None:
         assert refused is not None, "without a round the ticket is not open"
         refuse(core, contribution, refused, connection)
@@ -128,22 +109,18 @@ def on_contribution(
         return refused.reason if refused.wrong else None
     rate = max(core.settings.learning_rate_at(core.durable.clock), LEARNING_RATE_MIN)
     steps = 1 if core.settings.gossip.on else contribution.steps  # all are of the whole run then
-    norm_rate = check.norm / (sqrt(steps) * rate)
-    admitted = Admitted(contribution, connection, norm_rate)
-    round_.admit(ticket.name, admitted)
+    norm_rate = event.check.norm / (sqrt(steps) * rate)
+    round_.admit(ticket.name, Admitted(contribution, connection, norm_rate))
     core.record(round_entries.Arrived(str(ticket), contribution.tokens))
     core.went_forward(learner)
     return None
 
 
 def _refusal_of(
-    core: Core,
-    learner: LearnerRecord,
-    contribution: Contribution,
-    check: Check,
-    round_: Round | None,
+    core: RunMemory, learner: LearnerRecord, event: ContributionArrived, round_: Round | None
 ) -> Refusal | None:
-    fragment, ledger = contribution.fragment, core.durable.ledger
+    contribution, ledger = event.contribution, core.durable.ledger
+    fragment = contribution.fragment
     granted = core.durable.leases.holders[learner.name].quota_tokens
     untrue = wrong_steps(contribution, learner.progress, learner.marks)
     if not ledger.can_hold(learner.name, fragment, contribution, granted):
@@ -155,22 +132,17 @@ def _refusal_of(
         and round_.stage is Stage.COLLECTING
         and round_.asked.get(learner.name) == contribution.ticket
     )
-    return refusal(
-        check,
-        untrue=untrue,
-        ticket_open=ticket_open,
-        stale=stale_because(
-            contribution.base,
-            kept=core.versions.kept[fragment],
-            merged=core.durable.ledger.merged_version(learner.name, fragment),
-        ),
+    stale = stale_because(
+        contribution.base,
+        kept=core.versions.kept[fragment],
+        merged=ledger.merged_version(learner.name, fragment),
     )
+    return refusal(event.check, untrue=untrue, ticket_open=ticket_open, stale=stale)
 
 
 def refuse(
-    core: Core, contribution: Contribution, refused: Refusal, connection: int | None
+    core: RunMemory, contribution: training.Contribution, refused: Refusal, connection: int | None
 ) -> None:
-    """Give a contribution a fate other than applied."""
     ticket = contribution.ticket
     core.actions.append(DropContribution(ticket))
     if not _discarded(core, contribution):
@@ -182,16 +154,12 @@ def refuse(
         connection = learner.connection
     if connection is None:
         return
-    fate = ContributionFate(ticket, contribution.fragment, refused.fate, refused.reason)
+    fate = training.ContributionFate(ticket, contribution.fragment, refused.fate, refused.reason)
     core.send(connection, fate)
 
 
-def _discarded(core: Core, contribution: Contribution) -> bool:
-    """Return whether the sender has already reported that it discarded these tokens.
-
-    A report may overtake a contribution: if it holds a version that decided the ticket, the tokens
-    were counted as overwritten then.
-    """
+def _discarded(core: RunMemory, contribution: training.Contribution) -> bool:
+    """Return whether a report that overtook these tokens has counted them as overwritten."""
     ticket, fragment = contribution.ticket, contribution.fragment
     held = core.members.learners[ticket.name].holds(fragment)
     published = core.versions.published[fragment]
@@ -200,11 +168,8 @@ def _discarded(core: Core, contribution: Contribution) -> bool:
     return ticket.epoch < core.durable.epoch or ticket.round <= published.round
 
 
-def _admitted(core: Core, ticket: Ticket) -> Admitted | None:
-    """Return the answer to a ticket that waits for its merge, whatever its sender says next.
-
-    Once its round is merged, its payload is gone, and an answer that comes then is not needed.
-    """
+def _admitted(core: RunMemory, ticket: Ticket) -> Admitted | None:
+    """Return the answer to a ticket that waits for its merge, whatever its sender says next."""
     for round_ in core.rounds.open.values():
         if round_.stage is Stage.JOURNALLING:
             continue
@@ -214,15 +179,17 @@ def _admitted(core: Core, ticket: Ticket) -> Admitted | None:
     return None
 
 
-def _drop(core: Core, ticket: Ticket, connection: int) -> None:
+def _drop(core: RunMemory, ticket: Ticket, connection: int) -> None:
     """Free the payload of an answer that has just come; one that waits for its merge stays."""
     held = _admitted(core, ticket)
     if held is None or held.connection != connection:
         core.actions.append(DropContribution(ticket, None if held is None else connection))
 
 
-@HANDLERS.handles(ContributionOffered)
-def on_offered(core: Core, offered: ContributionOffered, connection: int, now_s: float) -> None:
+@HANDLERS.handles(training.ContributionOffered)
+def on_offered(
+    core: RunMemory, offered: training.ContributionOffered, connection: int, now_s: float
+) -> None:
     """Note since when a contribution has been on its way (`precision.py`)."""
     learner = _asked(core, offered.ticket, connection)
     pull = None if learner is None else learner.pulls.open.get(offered.ticket.round)
@@ -230,8 +197,7 @@ def on_offered(core: Core, offered: ContributionOffered, connection: int, now_s:
         pull.offered_s, pull.size_bytes = now_s, offered.size_bytes
 
 
-def _judge_arrived(core: Core, learner: LearnerRecord, pull: Pull, now_s: float) -> None:
-    """Measure a contribution's bytes, and name another precision if that follows."""
+def _judge_arrived(core: RunMemory, learner: LearnerRecord, pull: Pull, now_s: float) -> None:
     if pull.offered_s is None:
         return
     before_s = pull.offered_s - pull.first_s
@@ -253,7 +219,7 @@ def _judge_arrived(core: Core, learner: LearnerRecord, pull: Pull, now_s: float)
         core.record(adapted)
 
 
-def _asked(core: Core, ticket: Ticket, connection: int) -> LearnerRecord | None:
+def _asked(core: RunMemory, ticket: Ticket, connection: int) -> LearnerRecord | None:
     """Return whose ticket it is; None if it is of another incarnation, epoch or link."""
     learner = core.members.learners.get(ticket.name)
     if learner is None or learner.incarnation != ticket.incarnation:
@@ -262,12 +228,11 @@ def _asked(core: Core, ticket: Ticket, connection: int) -> LearnerRecord | None:
     return learner if valid else None
 
 
-@HANDLERS.handles(ContributionDeclined)
-def on_decline(core: Core, declined: ContributionDeclined, connection: int, now_s: float) -> None:
-    """Excuse a learner that has nothing to answer this pull with.
-
-    Over a link that is gone a decline is void, as an answer is: the pull was sent again.
-    """
+@HANDLERS.handles(training.ContributionDeclined)
+def on_decline(
+    core: RunMemory, declined: training.ContributionDeclined, connection: int, now_s: float
+) -> None:
+    """Excuse a learner that has nothing to answer with; over a link that is gone it is void."""
     ticket = declined.ticket
     learner = _asked(core, ticket, connection)
     pull = None if learner is None else learner.pulls.open.get(ticket.round)
@@ -278,9 +243,9 @@ def on_decline(core: Core, declined: ContributionDeclined, connection: int, now_
 
 
 def end_pull(
-    core: Core, learner: LearnerRecord, number: int, fragment: int, now_s: float
+    core: RunMemory, learner: LearnerRecord, number: int, fragment: int, now_s: float
 ) -> Pull | None:
-    """End a pull, and those of its fragment that came before; returns it if it was open."""
+    """End a pull, and earlier ones of its fragment; return it if it was open."""
     core.hear(learner, now_s)
     pull = learner.pulls.end(number)
     for earlier in learner.pulls.overtaken(number, fragment) if pull is not None else ():
@@ -290,7 +255,7 @@ def end_pull(
     return pull
 
 
-def _end_without(core: Core, ticket: Ticket, fragment: int, reason: str) -> None:
+def _end_without(core: RunMemory, ticket: Ticket, fragment: int, reason: str) -> None:
     """Record that a pull ended without a contribution, and excuse its learner."""
     core.record(round_entries.Declined(str(ticket), fragment, reason))
     round_ = core.rounds.open.get(fragment)
@@ -298,12 +263,8 @@ def _end_without(core: Core, ticket: Ticket, fragment: int, reason: str) -> None
         round_.excuse(ticket.name, reason)
 
 
-def withdraw(core: Core, name: LearnerName) -> None:
-    """Remove an ended incarnation from open rounds, so that its successor may be asked anew.
-
-    What it contributed to a round that is still collecting is fenced; a round that has closed was
-    decided before the end.
-    """
+def withdraw(core: RunMemory, name: LearnerName) -> None:
+    """Remove an ended incarnation from rounds that collect; a closed one was decided before."""
     for round_ in core.rounds.open.values():
         if round_.stage is not Stage.COLLECTING:
             continue
@@ -313,7 +274,9 @@ def withdraw(core: Core, name: LearnerName) -> None:
             record_fate(core, admitted.contribution, Fate.REJECTED, reason="fenced")
 
 
-def record_fate(core: Core, contribution: Contribution, fate: Fate, **told: str) -> None:
+def record_fate(
+    core: RunMemory, contribution: training.Contribution, fate: Fate, **why: str
+) -> None:
     """Put a contribution's fate on the tape, with the reason or the version that holds it."""
     core.record(
         round_entries.FateTold(
@@ -321,6 +284,6 @@ def record_fate(core: Core, contribution: Contribution, fate: Fate, **told: str)
             fragment=contribution.fragment,
             fate=fate,
             tokens=contribution.tokens,
-            **told,
+            **why,
         )
     )

@@ -1,13 +1,9 @@
 """State donors: whose inner moments a restarted learner may ask for; routing between peers.
 
-The syncer only names a donor, and forwards messages between a learner and its donor, which it does
-not keep. No peer is believed about its own name: the sender of a forwarded message is the name that
-its link was admitted under. Nobody asks another one than its donor, and nobody is sent moments by
-another one. Where none was named, as after a restart of the syncer, the donor of an incarnation
-that has not stepped is the one that it asks first.
-
-Whole states are large, so a name gets a donor, told or chosen, `DONATIONS_MAX` times within
-`WRONG_WINDOW_S`, however often it comes back.
+The syncer names a donor, and forwards messages between a learner and its donor. A sender's name is
+the one that its link was admitted under. Where no donor was named, as after a restart of the
+syncer, the donor of an incarnation that has not stepped is the one that it asks first. Whole states
+are large, so a name gets a donor `DONATIONS_MAX` times within `WRONG_WINDOW_S`.
 
 Source: protocol §3.2 (a fresh or unhealed learner never donates) and §8.
 """
@@ -15,54 +11,42 @@ Source: protocol §3.2 (a fresh or unhealed learner never donates) and §8.
 from islands.protocol.identities import LearnerName, Role
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import Hello
-from islands.protocol.syncer.core import Core
-from islands.protocol.syncer.members import LearnerRecord, best_donor
+from islands.protocol.syncer.members import LearnerRecord, may_donate
+from islands.protocol.syncer.memory import RunMemory
 
 
 def name_donor(
-    core: Core, learner: LearnerRecord, hello: Hello, now_s: float
+    core: RunMemory, learner: LearnerRecord, hello: Hello, now_s: float
 ) -> LearnerName | None:
-    """Return the donor that a learner is told of, and let it ask that one."""
-    donor = donor_for(core, hello)
+    """Return another learner for one that holds nothing while the run goes on; it may ask that one.
+
+    That is the one with most tokens in its incarnation, whose moments have seen most; ties are
+    broken by name. Tokens are bounded by what was granted. Steps are only a learner's claim: ranked
+    by them, a liar would become everybody's donor.
+    """
+    holds_nothing = all(report.version is None for report in hello.progress.fragments)
+    if hello.role is not Role.LEARNER or not holds_nothing:
+        return None
+    if not core.seeded or core.closing is not None:
+        return None
+    able = (one for one in core.members.learners.values() if may_donate(one))
+    ranks = ((-one.progress.tokens, one.name) for one in able if one.name != hello.name)
+    donor = min(ranks, default=(0, None))[1]
     if donor is None or not core.members.may_have_donor(hello.name, now_s):
         return None
     learner.donor = donor
     return donor
 
 
-def donor_for(core: Core, hello: Hello) -> LearnerName | None:
-    """Return the healthiest other learner for one that holds nothing while the run goes on.
-
-    That is the one with most tokens in its incarnation, whose moments have seen most; ties are
-    broken by name.
-    """
-    holds_nothing = all(told.version is None for told in hello.progress.fragments)
-    if hello.role is not Role.LEARNER or not holds_nothing:
-        return None
-    if not core.seeded or core.closing is not None:
-        return None
-    core.update_indexes()
-    if not core.members.index.donor_known:
-        core.members.index.look_for_donor(core.members.learners)
-    donor = core.members.index.donor
-    if donor != hello.name:
-        return donor
-    others = {name: record for name, record in core.members.learners.items() if name != hello.name}
-    return best_donor(others)
-
-
 def route(
-    core: Core,
+    core: RunMemory,
     connection: int,
     sender: str,
     recipient: str,
     body: StateRequest | StateOffer,
     now_s: float,
 ) -> int | None:
-    """Return the connection over which to forward a message between peers, or None.
-
-    `sender` is the name under which the connection that it came over said hello.
-    """
+    """Return the connection over which to forward a message between peers, or None."""
     source = core.members.learners.get(LearnerName(sender))
     target = core.members.learners.get(LearnerName(recipient))
     if source is None or source.connection != connection or target is None or target is source:

@@ -13,10 +13,9 @@ from islands.protocol.syncer.plausibility import Check
 
 @dataclass(frozen=True, slots=True)
 class LinkOpened:
-    """A peer said Hello on a new link; `trusted` tells whether its credential is genuine.
+    """A peer said Hello on a new link; `trusted`: its credential is genuine.
 
-    `fenced` tells whether the peer proves that there is another start of the syncer, with an epoch
-    that is not below this one's.
+    `fenced`: it proves another start of the syncer, with an epoch that is not below this one's.
     """
 
     hello: Hello
@@ -35,10 +34,7 @@ class LinkClosed:
 
 @dataclass(frozen=True, slots=True)
 class ContributionArrived:
-    """A contribution arrived, and its payload was measured with the result `check`.
-
-    `inspected_s` are the seconds since its last byte arrived.
-    """
+    """A payload was measured as `check` says, `inspected_s` after its last byte arrived."""
 
     contribution: Contribution
     check: Check
@@ -72,10 +68,7 @@ class IncrementFacts:
 
 @dataclass(frozen=True, slots=True)
 class MergeFacts:
-    """Measurements of a merge; `digest` is of the new published value. Tuples are in name order.
-
-    `increment` is None if the value has no increment, as in a run that sends whole values.
-    """
+    """Measurements of a merge, in name order; `digest` is of the new published value."""
 
     digest: str
     weights: tuple[float, ...]
@@ -127,6 +120,9 @@ class EndHeard:
 
 PeerEvent = LinkOpened | Received | ContributionArrived | SeedArrived
 """Events that come from a peer, whose content may be false."""
+
+LateEvent = LinkOpened | JournalFinished | SupervisorLinkChanged | EndHeard
+"""Events that still matter once the run is over, and the ledger is closed."""
 
 Event = (
     PeerEvent

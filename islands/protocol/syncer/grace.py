@@ -1,17 +1,10 @@
-"""Timing of rounds: the quorum, the grace after it, when the next one opens, how long a turn is.
+"""Timing of rounds (protocol §3.1, §3.4): quorum, grace after it, the next round, length of a turn.
 
-Protocol §3.4 has the formulas of grace (Eq. 3 of Decoupled DiLoCo, arXiv 2604.21428; γ is ours) and
-of whom a round awaits where K is `auto` (ours); §3.1 has the pace (ours).
-
-A learner that has answered goes on stepping, and one that is left out brings its work to the next
-round of the fragment: so a wait makes work later, and what is not waited for is later by a whole
-interval. Who is not awaited is asked all the same, and merged if it answers within the grace.
-
-Credits are bounded on both sides. The upper bound keeps a learner that ran ahead while nobody could
-open a round (a slow network, a restart) from paying for a burst afterwards; the lower bound keeps a
-slow learner from falling ever further behind. With a bound of max(1, H/P), and one report per H/P
-steps, the effective H comes out up to 14 % too long [M: event model, H=24, P=1]. Eight reports per
-interval, and a bound that is higher by one report, keep it within 3 %.
+The upper bound of credits keeps a learner that ran ahead while nobody could open a round from
+paying for a burst afterwards; the lower bound keeps a slow learner from falling ever further
+behind. With a bound of max(1, H/P), and one report per H/P steps, the effective H comes out up to
+14 % too long [M: event model, H=24, P=1]. Eight reports per interval, and a bound that is higher by
+one report, keep it within 3 %.
 """
 
 from bisect import bisect_left, insort
@@ -73,17 +66,14 @@ class Patience:
     within_s: float = inf
 
     def awaits(self, usual_s: float | None) -> bool:
-        """Return whether a round waits for a learner with this usual time of answers."""
         return usual_s is None or usual_s <= self.near_s
 
 
 def patience(usual_s: Sequence[float | None], interval_s: float) -> Patience:
     """Return whom a round with K = `auto` waits for, and for how long (protocol §3.4).
 
-    Args:
-        usual_s: how long the answers of each learner that is asked usually take, in seconds; None
-            for a learner that has not answered yet.
-        interval_s: duration of H steps, in seconds; 0 if it is unknown.
+    `usual_s` are the usual times of answers, None of a learner that has not answered yet;
+    `interval_s` is the duration of H steps, 0 if it is unknown.
     """
     known = [each for each in usual_s if each is not None]
     usual = median_low(known) if known else 0.0
@@ -102,11 +92,9 @@ Rank = tuple[bool, float, LearnerName]
 
 @dataclass(slots=True)
 class Pace:
-    """Credits of all learners, in steps, and the ranking of those that are ready.
+    """Credits in steps, and the ready learners' ranks, by name in `ranked`, sorted in `ranking`.
 
-    The ranking is kept, so that a report costs the same among few learners and among many:
-    `ranked` holds each ready learner's rank, `ranking` the same ranks in their order. Learners that
-    wait for merges count every step: they never run further ahead than `ahead_steps`.
+    Learners that wait for merges never run further ahead than `ahead_steps`.
     """
 
     by: PaceBy
@@ -124,17 +112,15 @@ class Pace:
         return one_round + self.ahead_steps
 
     def progressed(self, name: LearnerName, steps: int) -> None:
-        """Add the steps that a learner reported to its credit."""
         self.credits[name] = min(self.cap_steps, self.credits.get(name, 0.0) + steps)
         self._rerank(name)
 
     def forget(self, name: LearnerName) -> None:
-        """Forget the credit of an incarnation that ended."""
         self.credits.pop(name, None)
         self._rerank(name)
 
     def enter(self, name: LearnerName, *, trains: bool = True) -> None:
-        """Rank a learner that is ready, behind all others if it does not train."""
+        """Rank a ready learner, behind all others if it does not train."""
         rank = self._rank(name, trains=trains)
         if self.ranked.get(name) != rank:
             self.leave(name)
@@ -142,7 +128,6 @@ class Pace:
             insort(self.ranking, rank)
 
     def leave(self, name: LearnerName) -> None:
-        """Remove a learner that is not ready any more, or not known, from the ranking."""
         rank = self.ranked.pop(name, None)
         if rank is not None:
             del self.ranking[bisect_left(self.ranking, rank)]
@@ -151,21 +136,20 @@ class Pace:
         self.round_interval_steps = interval_steps
 
     def setter(self) -> LearnerName | None:
-        """Return the learner that sets the pace among the ready ones; None if none is ready."""
+        """Return the learner that sets the pace; None if none is ready."""
         if not self.ranking:
             return None
         count = bisect_left(self.ranking, (True,)) or len(self.ranking)  # who trains, or all
         match self.by:
             case PaceBy.FASTEST:
-                place = 0
+                index = 0
             case PaceBy.SLOWEST:
-                place = count - 1
+                index = count - 1
             case PaceBy.MEDIAN:
-                place = (count - 1) // 2
-        return self.ranking[place][2]
+                index = (count - 1) // 2
+        return self.ranking[index][2]
 
     def ready(self) -> bool:
-        """Return whether the pace-setting learner has stepped enough for one more round."""
         setter = self.setter()
         if setter is None:
             return False

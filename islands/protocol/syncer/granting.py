@@ -5,40 +5,42 @@ so only learners that events concerned since the last grants are examined.
 """
 
 from islands.protocol.identities import LearnerName
-from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.leases import OUTAGE_S, grant_steps
 from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.memory import RunMemory
 from islands.protocol.syncer.plausibility import believed_batch
 from islands.protocol.tape.round_entries import Granted
 
 
-def grant(core: Core, now_s: float) -> None:
+def grant(core: RunMemory, now_s: float) -> None:
     """Grant learners the data and tokens they need next."""
     core.update_indexes()
     for name in core.journal.take_ungranted():
         _top_up(core, name, now_s)
 
 
-def _top_up(core: Core, name: LearnerName, now_s: float) -> None:
-    leases, learner = core.durable.leases, core.members.learners.get(name)
-    if name not in core.members.index.readers or name not in leases.holders or learner is None:
+def _top_up(core: RunMemory, name: LearnerName, now_s: float) -> None:
+    book, learner = core.durable.leases, core.members.learners.get(name)
+    if name not in core.members.index.readers or name not in book.holders or learner is None:
         return
     if not learner.reachable:
         return
     progress, batch = learner.progress, believed_batch(learner.progress)
-    holder = leases.holders[name]
+    holder = book.holders[name]
     unused_tokens, held = holder.unused_tokens, holder.leases
-    granted = leases.top_up(
+    granted = book.top_up(
         name,
         batch_tokens=batch,
-        members=len(core.members.index.sharers),
+        members=len(core.members.index.claimants),
         reading=len(core.members.index.readers),
         chunk_steps=_chunk_steps(core, learner),
-        proven=progress.steps > 0 or not core.any_learner("proven", _has_read),
+        proven=progress.steps > 0
+        or not core.any_learner("proven", lambda one: one.reads and one.progress.steps > 0),
     )
     core.journal.set_hungry(name, hungry=holder.unused_tokens < batch)
     if granted:
-        _record_grant(core, name)
+        leases = [(lease.pass_index, lease.shard, lease.position) for lease in holder.leases]
+        core.record(Granted(name, str(holder.incarnation), holder.quota_tokens, leases))
         lasts_s = progress.step_time_s * unused_tokens / max(1, batch)
         short = lasts_s < OUTAGE_S / 2  # the syncer may crash the next moment
         needed = holder.leases is not held or name in core.journal.grants or short
@@ -46,18 +48,8 @@ def _top_up(core: Core, name: LearnerName, now_s: float) -> None:
         core.journal.granted(name)
 
 
-def _chunk_steps(core: Core, learner: LearnerRecord) -> int:
+def _chunk_steps(core: RunMemory, learner: LearnerRecord) -> int:
     """Return the steps of an ordinary grant; one after it stood still, until it has stepped."""
     if learner.name in core.health.idle and not learner.progress.steps:
         return 1
     return grant_steps(core.durable.leases.chunk_steps, learner.progress.step_time_s)
-
-
-def _has_read(learner: LearnerRecord) -> bool:
-    return learner.progress.batch_tokens > 0 and learner.progress.steps > 0
-
-
-def _record_grant(core: Core, name: LearnerName) -> None:
-    holder = core.durable.leases.holders[name]
-    leases = [(lease.pass_index, lease.shard, lease.position) for lease in holder.leases]
-    core.record(Granted(name, str(holder.incarnation), holder.quota_tokens, leases))

@@ -1,25 +1,11 @@
 """Watches: each warns of what has been wrong for long, and repeats itself at most once a minute.
 
-**Standstill.** While learners step and no version is committed for several intervals, the tape gets
-an entry `nothing_merged`. It tells for how long, what became of the rounds meanwhile, and for each
-learner why it was not asked, how long its answer has been awaited, or by how much its last one was
-late. The log and the screen show it. It is repeated while it stays true, at most once a minute.
-`waits_for` names the members that a run waits for (`standstill.py`), and is repeated
-in the same way.
-
-**Divergence**: no learner can train from the published values any more.
-
-A learner whose loss is not a finite number leaves its incarnation and begins again: from the
-published values, with fresh moments. That repairs a learner that was broken alone. It cannot repair
-a run whose published values or learning rate are at fault, where it would go on for ever. So:
-
-- each such end counts for its learner, until an incarnation of it trains well
-  (`RunSettings.well_steps`);
-- a run is closed, with a sentence, once every learner has `DIVERGED_MAX` such ends in a row.
-
-A learner that is away still counts as one that trains well, for as long as a compilation may take
-and as long as its account is open, unless it left: one learner whose device is broken must not end
-the run before a killed one is back, nor before the others have dialled a restarted syncer.
+**Divergence**: a learner whose loss is not a finite number begins again, from the published values,
+with fresh moments. Where published values or learning rate are at fault, that would go on for ever:
+so a run is closed once every learner has had `DIVERGED_MAX` such ends in a row. A learner that is
+away counts as one that trains well, for as long as a compilation may take and as long as its
+account is open, unless it left: one broken device must not end the run before a killed learner is
+back, nor before the others have dialled a restarted syncer.
 """
 
 from collections.abc import Collection, Iterable
@@ -34,18 +20,17 @@ IDLE_KEPT = 64
 """Names that were ended for standing still and have done no step since, of which it is known."""
 
 NAMED_MOST = 8
-"""Number of learners whose reason is given; of thousands, these tell enough."""
+"""Number of learners whose reason is given; of thousands, these are enough."""
 
 
 @dataclass(slots=True)
 class Watch:
-    """Since when something has been wrong, None while it is not, and when that was last told."""
+    """Since when something has been wrong, None while it is not, and when the last warning was."""
 
     since_s: float | None = None
     warned_s: float | None = None
 
     def warned_lately(self, now_s: float) -> bool:
-        """Return whether it is too early to repeat a warning."""
         return self.warned_s is not None and now_s - self.warned_s < WARN_EVERY_S
 
     def due(self, *, wrong: bool, now_s: float, patience_s: float) -> bool:
@@ -70,10 +55,7 @@ class MergeWatch(Watch):
     def stands_still_s(
         self, merges: int, *, expected: bool, now_s: float, patience_s: float
     ) -> float | None:
-        """Return for how long nothing was merged although learners stepped, if that is news.
-
-        A merge is `expected` if a learner steps, and the run is neither paused nor ending.
-        """
+        """Return for how long nothing was merged although it was expected, if that is news."""
         if expected and (self.since_s is None or merges != self.merges):
             self.merges, self.since_s, self.abandoned = merges, now_s, 0
         due = self.due(wrong=expected, now_s=now_s, patience_s=patience_s)
@@ -81,29 +63,6 @@ class MergeWatch(Watch):
 
     def count_abandoned(self) -> None:
         self.abandoned += 1
-
-
-def why(
-    left_out: dict[LearnerName, str], waiting_s: dict[LearnerName, float], late_s: dict[str, float]
-) -> dict[str, str]:
-    """Return a sentence for each of the first few learners by name.
-
-    Args:
-        left_out: why a learner is not asked for the next fragment.
-        waiting_s: for how long the answer of a learner that was asked has been awaited.
-        late_s: by how much the last answer missed its round.
-    """
-    reasons: dict[str, str] = {}
-    for name in sorted({*left_out, *waiting_s})[:NAMED_MOST]:
-        parts = []
-        if name in waiting_s:
-            parts.append(f"asked {waiting_s[name]:.1f} s ago, has not answered")
-        elif name in left_out:
-            parts.append(left_out[name])
-        if name in late_s:
-            parts.append(f"its last answer came {late_s[name]:.1f} s too late")
-        reasons[name] = "; ".join(parts)
-    return reasons
 
 
 @dataclass(slots=True)
@@ -137,7 +96,6 @@ class Divergences:
     streaks: dict[LearnerName, Streak] = field(default_factory=dict)
 
     def heard(self, name: LearnerName, steps: int, now_s: float, settings: RunSettings) -> None:
-        """Take in a learner's report of `steps` in its incarnation, all with a finite loss."""
         streak = self._refresh(name, now_s, settings)
         if steps >= settings.well_steps:
             streak.times = 0
@@ -145,26 +103,17 @@ class Divergences:
     def diverged(
         self, name: LearnerName, incarnation: Incarnation, now_s: float, settings: RunSettings
     ) -> int:
-        """Count a learner's end by a loss that is not finite; return how many it has in a row.
-
-        An incarnation counts once: a link may deliver its message twice, and the supervisor's view
-        may come before it.
-        """
+        """Count an end by a loss that is not finite, once; return how many are in a row."""
         streak = self._refresh(name, now_s, settings)
         if streak.ended is None or streak.ended < incarnation:
             streak.times, streak.ended = streak.times + 1, incarnation
         return streak.times
 
     def left(self, name: LearnerName) -> None:
-        """Forget a learner that departed of its own accord: nobody waits for it."""
         self.streaks.pop(name, None)
 
     def of_everyone(self, members: Iterable[LearnerName]) -> bool:
-        """Return whether every learner has diverged too often.
-
-        Args:
-            members: learners with an open account, whether or not they were heard since this start.
-        """
+        """Return whether each learner, and each with an open account, has diverged too often."""
         often = {name for name, streak in self.streaks.items() if streak.times >= DIVERGED_MAX}
         return often.issuperset(self.streaks) and often.issuperset(members)
 
@@ -192,10 +141,10 @@ def end_reason(settings: RunSettings) -> str:
 
 @dataclass(slots=True)
 class Health:
-    """The memory of the sweep: warnings, and who does no step.
+    """The memory of the sweep; `swept_s` is the time of the last one (`retries.py`).
 
-    `swept_s` is the time of the last sweep (`retries.py`). `standing` has the accounts that show no
-    work, and `idle` the names that were ended for it and have done no step since (`standstill.py`).
+    `standing` has the accounts that show no work, and `idle` the names that were ended for it and
+    have done no step since (`standstill.py`).
     """
 
     swept_s: float
@@ -214,7 +163,6 @@ class Health:
         return late_s
 
     def stands(self, name: LearnerName, standing: Standing) -> None:
-        """Note since when an account shows no work."""
         self.standing[name] = standing
 
     def forget_standing(self, but: Collection[LearnerName] = ()) -> None:
@@ -222,7 +170,6 @@ class Health:
             del self.standing[name]
 
     def end_idle(self, name: LearnerName) -> None:
-        """Note that a name was ended for standing still; the last ones are known."""
         self.idle[name] = None
         if len(self.idle) > IDLE_KEPT:
             del self.idle[next(iter(self.idle))]

@@ -1,19 +1,10 @@
 """Journalling: when the journal is written, and which grants are under way.
 
-Changes are batched, so that the journal's cost stays small in any run.
-
-A record holds all metadata: one account per learner and fragment. So changes do not each get a
-record of their own:
-
-- A fragment's record is written at once, with its new version. It makes all other changes durable
-  too.
-- All other changes (grants, ends of incarnations, an operator's command) wait while another record
-  without a fragment is being written, and then share the next one.
-- A change that nobody waits for yet, such as a grant to a learner that has tokens left, gets a
-  deadline for its record; mostly a fragment's record includes it before that.
-- Records of many accounts are spaced by ten times what writing one of them costs.
-
-None of this changes what a record promises: what it covers is sent only once it is durable.
+A record holds all metadata: one account per learner and fragment. So a fragment's record, which is
+written at once with its new version, makes all other changes durable too. All other changes
+(grants, ends of incarnations, an operator's command) wait for the next record. A change that nobody
+waits for yet, such as a grant to a learner that has tokens left, gets a deadline for its record.
+Records of many accounts are spaced by ten times what writing one of them costs.
 """
 
 from collections import deque
@@ -32,7 +23,7 @@ DISTANCE = 10
 """Spacing of records without a fragment, in costs: they take at most a tenth of the time."""
 
 BLOCKED_S = 10.0
-"""A record that waits for longer is told of: nothing is merged meanwhile."""
+"""A record that waits for longer is reported: nothing is merged meanwhile."""
 
 CHEAP_S = 1e-3
 """Records that cost less than this need no spacing."""
@@ -74,8 +65,7 @@ class Journalling:
     repeatedly before it is durable, and only what is durable is sent. `ungranted` are the learners
     that may need tokens or data since the last grants, `hungry` those that could not be given a
     whole batch, and `unspent` shows that tokens are left (`closing.py`). Up to `counted_s` time
-    counts against the budget. `lag_s` is for how long the record `oldest` has been the oldest of
-    those that are not durable.
+    counts against the budget. Since `waiting_s` the oldest record has waited to become durable.
     """
 
     counted_s: float
@@ -88,17 +78,13 @@ class Journalling:
     ungranted: dict[LearnerName, None] = field(default_factory=dict)
     hungry: dict[LearnerName, None] = field(default_factory=dict)
     unspent: tuple[LearnerName, LearnerName | None] | None = None
-    oldest: int | None = None
-    oldest_s: float = 0.0
-    lag_s: float = 0.0
+    waiting_s: float = 0.0
     changes: int = 0
 
-    def look(self, now_s: float) -> None:
-        """Measure for how long the oldest record has waited to become durable."""
-        oldest = self.journalling[0][0] if self.journalling else None
-        if oldest is None or oldest != self.oldest:
-            self.oldest, self.oldest_s = oldest, now_s
-        self.lag_s = now_s - self.oldest_s
+    @property
+    def lag_s(self) -> float:
+        """For how long the oldest record has waited to become durable, at the last event."""
+        return self.counted_s - self.waiting_s if self.journalling else 0.0
 
     @property
     def blocked(self) -> bool:
@@ -107,26 +93,24 @@ class Journalling:
 
     @property
     def all_durable(self) -> bool:
-        """Whether no record is being written or waits to be written."""
         return not self.journalling and self.records.due_s is None
 
     def write(
-        self,
-        sequence: int,
-        fragment: int | None,
-        grant_of: Callable[[LearnerName], LeaseGranted],
+        self, sequence: int, fragment: int | None, grant_of: Callable[[LearnerName], LeaseGranted]
     ) -> None:
         """Note that a record is being written: it holds all grants that no record has yet."""
         held = [name for name, covered in self.grants.items() if covered is None]
         self.grants.update(dict.fromkeys(held, sequence))
         if held:
             self.written_grants.append((sequence, {name: grant_of(name) for name in held}))
+        if not self.journalling:
+            self.waiting_s = self.counted_s
         self.journalling.append((sequence, fragment))
         self.changes += 1
 
     def take_durable(self, sequence: int) -> list[int]:
         """Take out the records up to a number, which are durable; return their fragments."""
-        fragments = []
+        fragments, self.waiting_s = [], self.counted_s
         while self.journalling and self.journalling[0][0] <= sequence:
             _, fragment = self.journalling.popleft()
             if fragment is not None:
@@ -146,40 +130,33 @@ class Journalling:
         return dict(sorted(durable.items()))
 
     def take_ungranted(self) -> list[LearnerName]:
-        """Take out the learners that may need tokens or data, by name."""
         names = sorted(self.ungranted)
         self.ungranted.clear()
         return names
 
     def may_need(self, name: LearnerName) -> None:
-        """Examine a learner with the next grants."""
         self.ungranted[name] = None
 
     def granted(self, name: LearnerName) -> None:
-        """Note a grant, which is sent once it is durable."""
         self.grants[name] = None
         self.changes += 1
 
     def set_hungry(self, name: LearnerName, *, hungry: bool) -> None:
-        """Note whether a learner lacks tokens for a batch."""
         if hungry:
             self.hungry[name] = None
         else:
             self.hungry.pop(name, None)
 
     def gave_back(self, name: LearnerName) -> None:
-        """Note that what a learner had may be granted to those that lack tokens."""
         self.grants.pop(name, None)
         self.hungry.pop(name, None)
         self.ungranted.update(self.hungry)
         self.changes += 1
 
     def show_unspent(self, reader: LearnerName, holder: LearnerName | None) -> None:
-        """Remember who showed that tokens are left, to be checked first the next time."""
         self.unspent = reader, holder
 
     def forget_unspent(self) -> None:
-        """Look for tokens that are left among all."""
         self.unspent = None
 
     def count_until(self, now_s: float) -> float:

@@ -1,12 +1,9 @@
-"""Data leases and token quotas: what each learner may read, and how much it may still process.
+"""Data leases and token quotas (protocol §9, §3.9): what a learner may read, and how much.
 
-Protocol §9 has the shards, and §3.9 the budget. A quota is journalled before it is sent, and what a
-dead incarnation did not use is given out again. Grants shrink towards the end, so that all learners
-finish together (guided self-scheduling). Leases live with the syncer, and not with the supervisor,
-because their positions do: both must be in the same journal record to be exact.
+A quota is journalled before it is sent, and what a dead incarnation did not use is given out again.
+Grants shrink towards the end, so that all learners finish together (guided self-scheduling).
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -69,11 +66,10 @@ class Holder(msgspec.Struct, array_like=True, gc=False):
 
 @dataclass(slots=True)
 class LeaseBook:
-    """Shards and quotas of the whole run.
+    """Shards and quotas of the whole run; an ordinary grant has `chunk_steps` at least.
 
-    `chunk_steps` is the least size of an ordinary grant, in steps of the receiver's batch.
-    `granted_tokens` is the sum of all holders' quotas. `barren` counts the shards in a row that
-    ended without a record, since anybody has processed a token.
+    `barren` counts the shards in a row that ended without a record, since anybody has processed a
+    token.
     """
 
     shards: int
@@ -104,36 +100,27 @@ class LeaseBook:
         return self.barren // self.shards
 
     def open(self, name: LearnerName, incarnation: Incarnation) -> None:
-        """Begin an incarnation, without a quota or leases."""
         self.holders[name] = Holder(incarnation)
 
     def close(self, name: LearnerName, processed_tokens: int) -> list[Lease]:
-        """End an incarnation: its unused quota and its unfinished leases go back.
-
-        Returns:
-            The leases that went back, with the positions from which they go on.
-        """
+        """End an incarnation: its unused quota goes back, and its unfinished leases, returned."""
         holder = self.holders.pop(name)
         self.closed_tokens += processed_tokens
         self.granted_tokens -= holder.quota_tokens
-        return self._free(holder)
-
-    def _free(self, holder: Holder) -> list[Lease]:
         returned, holder.leases = holder.unfinished, []
         self.free = sorted([*self.free, *returned])
         return returned
 
     def reported(self, progress: Progress) -> None:
-        """Take in the positions and the tokens of a report."""
         holder = self.holders[progress.name]
         if progress.tokens > holder.used_tokens:
             holder.used_tokens, self.barren = progress.tokens, 0
         holder.steps = max(holder.steps, progress.steps)
-        told = {(lease.pass_index, lease.shard): lease for lease in progress.leases}
+        reported = {(lease.pass_index, lease.shard): lease for lease in progress.leases}
         before = sum(lease.done for lease in holder.leases)
         barren = sum(lease.done and not lease.position for lease in holder.leases)
         holder.leases = [
-            _advanced(holder, lease, told.get((lease.pass_index, lease.shard), lease))
+            _advanced(holder, lease, reported.get((lease.pass_index, lease.shard), lease))
             for lease in holder.leases
         ]
         holder.finished += sum(lease.done for lease in holder.leases) - before
@@ -149,20 +136,11 @@ class LeaseBook:
         reading: int | None = None,
         proven: bool = True,
     ) -> bool:
-        """Give a learner what it will need next.
+        """Give a learner what it will need next; return whether anything changed.
 
-        Args:
-            name: the learner's name.
-            batch_tokens: tokens of one of its steps.
-            members: learners among whom the rest of the budget is to be shared.
-            chunk_steps: size of an ordinary grant to it (`grant_steps`).
-            reading: how many of them read already; None: all of them.
-            proven: whether its batch has been seen; if its batch is only claimed, it gets no more
-                of the rest than its share among those that read, however large it says that one
-                batch is.
-
-        Returns:
-            Whether anything changed, so that a grant must be journalled and sent.
+        The rest of the budget is shared among `members`, of whom `reading` read already (None: all
+        of them). Where its batch is not `proven`, but only claimed, it gets no more of the rest
+        than an equal part among those that read. `grant_steps` returns `chunk_steps`.
         """
         holder = self.holders[name]
         wanted = self._leases_wanted(holder, chunk_steps // 2, members)
@@ -183,11 +161,11 @@ class LeaseBook:
         return changed or amount > 0
 
     def _leases_wanted(self, holder: Holder, ahead_steps: int, members: int) -> int:
-        """Return the shards for so many steps: at most half of a fair share of a pass, or two."""
+        """Return the shards for so many steps: at most half of a fair part of a pass, or two."""
         steps = max(1, holder.steps)
         ahead = 1 + ceil(ahead_steps * holder.finished / steps)
-        share = self.shards // (2 * max(1, members))
-        return max(LEASES_HELD_MIN, min(ahead, share, LEASES_HELD_MAX))
+        fair = self.shards // (2 * max(1, members))
+        return max(LEASES_HELD_MIN, min(ahead, fair, LEASES_HELD_MAX))
 
     def _renew_leases(self, holder: Holder, wanted: int) -> bool:
         unfinished = holder.unfinished
@@ -208,9 +186,9 @@ class LeaseBook:
 
     def _next_whole(self) -> Lease:
         """Return the next shard that nobody has begun."""
-        for place, lease in enumerate(self.free):
+        for index, lease in enumerate(self.free):
             if lease.position == 0:
-                return self.free.pop(place)
+                return self.free.pop(index)
         return self._new_lease()
 
     def _new_lease(self) -> Lease:
@@ -220,26 +198,10 @@ class LeaseBook:
             self.pass_index, self.next_shard = self.pass_index + 1, 0
         return lease
 
-    def exhausted(self, batch_tokens: int, starved: Collection[LearnerName] = ()) -> bool:
-        """Return whether the budget is too small for one more batch and every quota is used up.
 
-        Args:
-            batch_tokens: tokens of the smallest batch in the fleet.
-            starved: learners that have all of their quota and cannot step with what is left of
-                it: batches may differ in tokens, from host to host and from step to step.
-        """
-        remaining = self.remaining_tokens
-        if remaining is None or remaining >= batch_tokens:
-            return False
-        return all(
-            name in starved or holder.unused_tokens < batch_tokens
-            for name, holder in self.holders.items()
-        )
-
-
-def _advanced(holder: Holder, held: Lease, told: Lease) -> Lease:
+def _advanced(holder: Holder, held: Lease, reported: Lease) -> Lease:
     """Return a lease, advanced as far as its holder's tokens bear out the reported position."""
-    newer = max(held, told)
+    newer = max(held, reported)
     records = min(newer.position - held.position, holder.used_tokens - holder.read_records)
     holder.read_records += records
     return Lease(newer.pass_index, newer.shard, held.position + records, newer.done)

@@ -1,15 +1,10 @@
 """The token ledger: what became of every token, per fragment (protocol §6).
 
-Every inner step trains all fragments, so each fragment has its own complete account of all tokens.
-The two sides of the balance are kept by different actors. A learner counts what it processed, what
+Every inner step trains all fragments, so each fragment has a complete account of all tokens. The
+two sides of the balance are counted by different actors: a learner counts what it processed, what
 its adoptions discarded (`overwritten_tokens`) and how many tokens it knows the fate of
-(`settled_tokens`): the others are pending. The syncer counts what it applied and the fate of what
-it did not. `Account.imbalance` compares the two: it is zero at every report, or there is a bug. A
-learner's counts of a fragment change only with an adoption, so a report is compared only where it
-differs from the last one.
-
-What is merged is *applied*; until its sender reports a version that contains it, the sender still
-counts it as pending, and the difference is `unsettled`.
+(`settled_tokens`); the syncer counts what it applied and the fate of what it did not.
+`Account.imbalance` compares the two: it is zero at every report, or there is a bug.
 """
 
 from dataclasses import dataclass, field
@@ -45,7 +40,6 @@ class Totals:
         return self.applied + discarded
 
     def charge(self, fate: Fate, tokens: int) -> None:
-        """Add discarded tokens to the fate of the contribution that held them."""
         match fate:
             case Fate.REJECTED:
                 self.rejected += tokens
@@ -54,8 +48,7 @@ class Totals:
             case Fate.STALE:
                 self.stale += tokens
             case Fate.APPLIED:
-                message = "an applied contribution cannot be charged as discarded"
-                raise InvariantError(message)
+                raise InvariantError("an applied contribution cannot be charged as discarded")
 
 
 class Claim(msgspec.Struct, array_like=True, gc=False):
@@ -85,7 +78,6 @@ class Account(msgspec.Struct, array_like=True, gc=False):
         return self.difference(self.reported)
 
     def difference(self, report: FragmentProgress) -> int:
-        """Return by how many tokens a report differs from what the syncer knows."""
         applied = self.applied - self.unsettled_at(report.version)
         return report.settled_tokens - applied - report.overwritten_tokens
 
@@ -94,7 +86,6 @@ class Account(msgspec.Struct, array_like=True, gc=False):
         return known is not None and (held is None or held < known)
 
     def unsettled_at(self, held: Version | None) -> int:
-        """Return what `unsettled` is for a learner that holds this version."""
         if self.merged is None or self.merged_version is None:
             return 0
         settled = held is not None and held >= self.merged_version
@@ -109,7 +100,6 @@ class Book(msgspec.Struct, array_like=True, gc=False):
     accounts: list[Account] = msgspec.field(default_factory=list)
 
     def pending(self, fragment: int) -> int:
-        """Return the tokens of a fragment that have no fate yet."""
         account = self.accounts[fragment]
         return self.processed - account.reported.settled_tokens - account.unsettled
 
@@ -131,10 +121,8 @@ class Ledger:
         return cls(totals=[Totals() for _ in range(fragments)])
 
     def open(self, name: LearnerName, incarnation: Incarnation) -> None:
-        """Begin the book of an incarnation; the one before it must have been closed."""
         if name in self.books:
-            message = f"the book of {name} is still open"
-            raise InvariantError(message)
+            raise InvariantError(f"the book of {name} is still open")
         self.books[name] = Book(incarnation, accounts=[Account() for _ in self.totals])
 
     def close(self, name: LearnerName) -> None:
@@ -153,10 +141,7 @@ class Ledger:
         return any(account.newer_than(report.version) for account, report in accounts)
 
     def difference(self, progress: Progress) -> str | None:
-        """Return why a report contradicts the sender's book; None if it does not.
-
-        A sender without a book has done nothing yet.
-        """
+        """Return why a report contradicts its sender's book, if it has one; None if it does not."""
         book = self.books.get(progress.name)
         if book is None or book.incarnation != progress.incarnation:
             book = Book(progress.incarnation, accounts=[Account() for _ in self.totals])
@@ -174,10 +159,9 @@ class Ledger:
     def can_hold(
         self, name: LearnerName, fragment: int, contribution: Contribution, granted: int
     ) -> bool:
-        """Return whether a contribution can hold the tokens that its sender says.
+        """Return whether a contribution's tokens were granted, processed and have no fate yet.
 
-        They must be among those granted and processed, and neither applied nor discarded before. A
-        report may have overtaken the contribution; what it counts beyond is not held against it.
+        A report may have overtaken it; what that counts beyond is not held against it.
         """
         book = self.books[name]
         account = book.accounts[fragment]
@@ -188,7 +172,6 @@ class Ledger:
         return contribution.tokens <= max(book.processed, processed) - settled
 
     def report(self, progress: Progress) -> None:
-        """Take in a learner's cumulative report."""
         book = self.books[progress.name]
         book.processed = max(book.processed, progress.tokens)
         for index, report in enumerate(progress.fragments):
@@ -200,11 +183,10 @@ class Ledger:
             if discarded:
                 self._charge(index, account, discarded)
             if account.imbalance:
-                message = (
+                raise InvariantError(
                     f"ledger of {progress.name}/{progress.incarnation}, fragment {index}: "
                     f"{account.imbalance} tokens unaccounted for ({account})"
                 )
-                raise InvariantError(message)
 
     def _charge(self, index: int, account: Account, discarded: int) -> None:
         claim = account.claim
@@ -215,7 +197,6 @@ class Ledger:
         self.totals[index].overwritten += discarded - claimed
 
     def attest(self, name: LearnerName, processed_tokens: int) -> None:
-        """Raise a sender's processed tokens to the number that its contribution proves."""
         book = self.books[name]
         book.processed = max(book.processed, processed_tokens)
 
@@ -227,11 +208,7 @@ class Ledger:
         merged: Merged,
         version: Version,
     ) -> None:
-        """Account for a contribution that is part of `version`.
-
-        Its sender's book may have been closed while the merge was computed; then its tokens were
-        counted as lost, which is corrected.
-        """
+        """Account for a contribution in `version`, also of a book that was closed meanwhile."""
         totals = self.totals[fragment]
         totals.applied += merged.tokens
         book = self.books.get(name)
@@ -240,20 +217,18 @@ class Ledger:
             return
         account = book.accounts[fragment]
         if account.unsettled:
-            message = f"fragment {fragment} of {name} would be applied twice before adoption"
-            raise InvariantError(message)
+            raise InvariantError(f"fragment {fragment} of {name} would be applied twice")
         account.applied += merged.tokens
         account.merged = merged
         account.merged_version = version
         account.claim = None
 
     def merged_version(self, name: LearnerName, fragment: int) -> Version | None:
-        """Return the version that contains a learner's last merged contribution."""
         book = self.books.get(name)
         return None if book is None else book.accounts[fragment].merged_version
 
     def merged_into(self, name: LearnerName, fragment: int, version: Version) -> Merged | None:
-        """Return a learner's last merged contribution if a version contains it, else None."""
+        """Return a learner's last merged contribution if a version contains it."""
         merged = self.merged_version(name, fragment)
         contained = merged is not None and merged <= version
         return self.books[name].accounts[fragment].merged if contained else None

@@ -1,25 +1,9 @@
 """Members: what the syncer knows of each learner, totals over all of them, and who has ended.
 
-`LearnerRecord` is the record of one incarnation.
-
-`LearnerIndex` owns the sorted names of all known peers, which of them are learners, which of those
-read data, which share the budget, and the best donor of inner moments (`donors.py`).
-`grace.py` keeps which are ready, with their ranks. No rule may look at all learners after every
-event: a run has thousands of each. A rule that changes a learner calls `Core.touch`, and the index
-takes the learner in before it is next read. `tests/syncer/recount.py` compares all of it with a
-count from scratch, after every event of the syncer's tests and of random histories.
-
-`Witness` answers "is there a learner that …?" for a condition that is asked after every event and
-seldom changes: it first checks the learner for which the condition held last. Only if it no longer
-holds there are the others checked, from that learner onwards, so that a condition which ends for
-one learner after the other costs one visit each.
-
-`Fence` remembers which incarnations have ended, and none of them is admitted again.
-
-The highest ended incarnation of each name is remembered, also across restarts. Names come and go
-for weeks, and every journal record holds the whole fence, so only the newest `NAMES_KEPT` are kept
-one by one. Incarnations are numbered in order, so one number suffices for all forgotten names: the
-highest of them, `floor`. An incarnation that is not above it and has no open account has ended.
+No rule may look at all learners after every event: a run has thousands of each. So `LearnerIndex`
+has totals, `grace.py` the ranks of the ready ones, and `Witness` the learner for which a condition
+held last. A rule that changes a learner calls `RunMemory.touch`, and the index is updated before it
+is next read. `tests/syncer/recount.py` compares all of it with a count from scratch.
 """
 
 from bisect import bisect_left, insort
@@ -60,10 +44,9 @@ LINKS_FREE = 4
 
 @dataclass(slots=True)
 class Sent:
-    """The version of a fragment that was sent last; `times` counts how often over the newest link.
+    """The version of a fragment that was sent last, `times` over its newest link.
 
-    `first_s` is when it was sent first over that link, `at_s` when it was sent last, and `links`
-    counts the links that were opened since it was first sent.
+    `links` counts those that were opened since.
     """
 
     version: Version
@@ -73,11 +56,7 @@ class Sent:
     links: int = 0
 
     def due_s(self, interval_s: float) -> float:
-        """Return when to send it again: over a narrow link it may be under way for long.
-
-        Over a new link it is sent at once, as it may be lost with the one before, but not each time
-        to whoever opens one link after another.
-        """
+        """Return when to send it again: over the first few new links at once, as it may be lost."""
         again = max(0, self.links - LINKS_FREE)
         if not self.times and not again:
             return self.at_s
@@ -88,16 +67,14 @@ class Sent:
 class LearnerRecord:
     """The record of one incarnation. `connection` is its link's number; None while that is down.
 
-    `stepped_s` is when it last reported steps, or opened its link; `step_s` is how long a step
-    takes, as far as that can be believed, 0 while it is unknown. `paced_steps` is the step of it
-    that was last taken in as one of the pace-setting learner. `asking` has the fragments for which
-    its newest report asks for a round, less those for which one was opened since. `still` says that
-    it has stood still for long (`standstill.py`), and `donor` is the one whose moments it may ask
-    for (`donors.py`). `heard_s` is when anything was last heard over its link, `silent` what
-    follows from that (`pulls.py`). `unasked_rounds` counts the rounds that could have asked it and
-    did not, since `unasked_s`, and `left_out` is why, once that is on the tape. `kept` are the
-    values that it still has from before this incarnation, by fragment; empty unless it has one of
-    each. `losses` are those of its link. `precision` is named in its pulls.
+    `stepped_s` is when it last reported steps, or opened its link; `step_s` is its believed step
+    time, 0 while it is unknown. `paced_steps` is its step that was last measured as one of the
+    pace-setting learner. `asking` has the fragments for which its newest report asks for a round,
+    less those for which one was opened since. `still` says that it has stood still for long
+    (`standstill.py`); `donor` is the one whose moments it may ask for. `silent` is explained in
+    `pulls.py`. `unasked_rounds` counts the rounds that did not ask it although they could have,
+    since `unasked_s`, and `left_out` is why, once that is on the tape. `kept` are the values that
+    it still has from before this incarnation: of all fragments, or none.
     """
 
     name: LearnerName
@@ -129,18 +106,14 @@ class LearnerRecord:
     losses: LostLinks = field(default_factory=LostLinks)
 
     def __post_init__(self) -> None:
-        """Take in the first report."""
         self.report(self.progress)
 
     def report(self, progress: Progress) -> None:
-        """Take in a report; `whole` tells whether it holds a version of every fragment.
-
-        An incarnation never goes back to lacking one.
-        """
+        """Update what follows from reports; `whole`: one held a version of every fragment."""
         self.progress = progress
         self.asking = {one for one in progress.due if 0 <= one < len(progress.fragments)}
         self.marks.add(progress.steps, progress.tokens)
-        self.whole = self.whole or all(told.version is not None for told in progress.fragments)
+        self.whole = self.whole or all(one.version is not None for one in progress.fragments)
 
     @property
     def phase(self) -> Phase:
@@ -152,13 +125,12 @@ class LearnerRecord:
         return self.progress.batch_tokens > 0
 
     @property
-    def shares(self) -> bool:
+    def claims(self) -> bool:
         """Whether a part of the budget is left for it: it has not ended, and reads, or will."""
         return self.role is Role.LEARNER and not self.status.ended
 
     @property
     def reachable(self) -> bool:
-        """Whether its link to this syncer is up and the supervisor has not ended it."""
         return self.connection is not None and not self.status.ended
 
     @property
@@ -178,13 +150,6 @@ class LearnerRecord:
         first_s = before.first_s if before.times else now_s
         self.sent[fragment] = Sent(version, now_s, first_s, before.times + 1, before.links)
         return before.times > 0
-
-    def may_be_sent(
-        self, fragment: int, version: Version, *, now_s: float, interval_s: float
-    ) -> bool:
-        before = self.sent.get(fragment)
-        other = before is None or before.version != version
-        return other or (before is not None and now_s >= before.due_s(interval_s))
 
     def hears(self, now_s: float) -> bool:
         """Note that something came over its link; returns whether it was silent before."""
@@ -221,39 +186,30 @@ class LearnerRecord:
         self.precision.link_changed()
 
 
-DonorRank = tuple[int, LearnerName]
-
-
 @dataclass(slots=True)
 class LearnerIndex:
     """Known peers: `names` sorted, `learners` without observers, `readers` with a batch.
 
-    `sharers` are those among whom the rest of the budget is shared: also those that only join, or
-    the first one to begin would be given half of it.
+    `claimants` are those among whom the rest of the budget is divided, also those that only join,
+    or the first one to begin would be given half of it.
 
     `leaving` holds those that have stopped for good, and `asking` those that ask for a round;
     `asking_news` are those of them that have changed since the rounds that they ask for were looked
     for, and `asked_for` the fragments for which one of them was eligible then (`scheduling.py`).
-
-    `donor` is the best donor, or None if nobody may donate. It is valid while `donor_known` is
-    true: after the best one has left or changed, the next one is searched for only on demand.
     """
 
     names: list[LearnerName] = field(default_factory=list)
     learners: set[LearnerName] = field(default_factory=set)
     readers: set[LearnerName] = field(default_factory=set)
-    sharers: set[LearnerName] = field(default_factory=set)
+    claimants: set[LearnerName] = field(default_factory=set)
     leaving: set[LearnerName] = field(default_factory=set)
     asking: set[LearnerName] = field(default_factory=set)
     asking_news: set[LearnerName] = field(default_factory=set)
     asked_for: set[int] = field(default_factory=set)
     known: set[LearnerName] = field(default_factory=set)
-    donor: LearnerName | None = None
-    donor_rank: DonorRank | None = None
-    donor_known: bool = True
 
     def update(self, name: LearnerName, learner: LearnerRecord | None) -> None:
-        """Update the totals with a learner as it is now; None if it is not known any more."""
+        """Update the totals with a learner; None if it is not known any more."""
         if (learner is not None) != (name in self.known):
             if learner is not None:
                 self.known.add(name)
@@ -263,20 +219,11 @@ class LearnerIndex:
                 del self.names[bisect_left(self.names, name)]
         _keep(self.learners, name, learner is not None and learner.role is Role.LEARNER)
         _keep(self.readers, name, learner is not None and learner.reads)
-        _keep(self.sharers, name, learner is not None and learner.shares)
+        _keep(self.claimants, name, learner is not None and learner.claims)
         _keep(self.leaving, name, learner is not None and learner.phase is Phase.FINISHED)
         asks = learner is not None and bool(learner.asking)
         _keep(self.asking, name, asks)
         _keep(self.asking_news, name, asks)
-        self._compare_donor(name, learner)
-
-    def _compare_donor(self, name: LearnerName, learner: LearnerRecord | None) -> None:
-        rank = None if learner is None or not may_donate(learner) else donor_rank(learner)
-        best = self.donor_rank
-        if self.donor_known and rank is not None and (best is None or rank <= best):
-            self.donor, self.donor_rank = name, rank
-        elif name == self.donor:  # another one may be the best now
-            self.donor, self.donor_rank, self.donor_known = None, None, False
 
     def look_for_turns(
         self,
@@ -288,33 +235,12 @@ class LearnerIndex:
             self.asked_for |= {each for each in learners[name].asking if may_be_asked(name, each)}
         self.asking_news.clear()
 
-    def look_for_donor(self, learners: Mapping[LearnerName, LearnerRecord]) -> None:
-        """Find the best donor among all learners."""
-        self.donor, self.donor_known = best_donor(learners), True
-        self.donor_rank = None if self.donor is None else donor_rank(learners[self.donor])
-
 
 def may_donate(learner: LearnerRecord) -> bool:
     """Return whether a learner is connected, live and stepping from its base."""
     present = learner.connection is not None and learner.status is Status.LIVE
     trains = learner.role is Role.LEARNER and learner.phase in TRAINING and learner.whole
     return present and trains and learner.progress.steps > 0
-
-
-def donor_rank(learner: LearnerRecord) -> DonorRank:
-    """Return the rank of a donor; the smallest is the best: most tokens, then first by name.
-
-    Tokens are bounded by what was granted. Steps are only a learner's claim: ranked by them, a
-    liar would become everybody's donor.
-    """
-    return -learner.progress.tokens, learner.name
-
-
-def best_donor(learners: Mapping[LearnerName, LearnerRecord]) -> LearnerName | None:
-    """Return the donor with most tokens in its incarnation, whose moments have seen most."""
-    able = (donor_rank(learner) for learner in learners.values() if may_donate(learner))
-    best = min(able, default=None)
-    return None if best is None else best[1]
 
 
 def _keep(names: set[LearnerName], name: LearnerName, belongs: bool) -> None:  # noqa: FBT001  private, and the last of three
@@ -333,7 +259,9 @@ class Witness:
     def match(self, names: Sequence[LearnerName], true_of: Callable[[LearnerName], bool]) -> bool:
         """Return whether a condition is true of any of these names, which are sorted.
 
-        It must be false for a name that is not known.
+        It must be false for an unknown name. It is first asked of the learner for which it held
+        last, and then from that one onwards: so a condition that ends for one learner after the
+        other costs one visit each.
         """
         if self.name is not None and true_of(self.name):
             return True
@@ -352,10 +280,10 @@ class Members:
     """All peers that are known.
 
     `changed` holds the learners that the index and the pace have yet to take in, `touched` those of
-    the event being handled, and `witnesses` those of `any`. `absent` tells since when an
+    the event being handled, and `witnesses` those of `any`. `absent` says since when an
     incarnation with an open account is neither linked nor in the supervisor's `view`. `wrongs`
     holds, by name, the times of what no honest learner does, `donations` those at which it was
-    told of a donor (`donors.py`), and `departed` what observers without a link were sent. `levels`
+    given a donor (`donors.py`), and `departed` what observers without a link were sent. `levels`
     are the precisions that pulls may name.
     """
 
@@ -373,7 +301,6 @@ class Members:
     changes: int = 0
 
     def add(self, learner: LearnerRecord) -> None:
-        """Add a learner; an observer that is back keeps the record of what it was sent."""
         self.learners[learner.name] = learner
         incarnation, sent = self.departed.pop(learner.name, (None, learner.sent))
         if incarnation == learner.incarnation:
@@ -391,11 +318,9 @@ class Members:
         return learner
 
     def begin_event(self) -> None:
-        """Forget whom the last event changed."""
         self.touched.clear()
 
     def touch(self, name: LearnerName) -> None:
-        """Mark a learner that joined, left, reported, answered or was judged."""
         self.changed[name] = None
         self.touched[name] = None
         self.changes += 1
@@ -405,7 +330,6 @@ class Members:
         self.changed[name] = None
 
     def update_next(self) -> tuple[LearnerName, LearnerRecord | None]:
-        """Update the index with one learner that changed; return it as it is now."""
         name, _ = self.changed.popitem()
         learner = self.learners.get(name)
         self.index.update(name, learner)
@@ -425,7 +349,6 @@ class Members:
         return now_s - self.absent.setdefault(name, now_s)
 
     def present(self, name: LearnerName) -> None:
-        """Note that an incarnation is linked, or listed by the supervisor, or has ended."""
         self.absent.pop(name, None)
 
     def wrong_again(self, name: LearnerName, now_s: float) -> bool:
@@ -436,7 +359,6 @@ class Members:
         return len(times_s) >= WRONGS_MAX
 
     def may_have_donor(self, name: LearnerName, now_s: float) -> bool:
-        """Return whether a name may have a donor once more, and count it."""
         self.donations = _recent(self.donations, now_s)
         times_s = self.donations.setdefault(name, [])
         if len(times_s) >= DONATIONS_MAX:
@@ -456,33 +378,6 @@ def _recent(
     }
 
 
-@dataclass(slots=True)
-class ConnectionIndex:
-    """The names of peers that said hello, by connection, and their newest connections, by name."""
-
-    names: dict[int, str] = field(default_factory=dict)
-    newest: dict[str, int] = field(default_factory=dict)
-
-    def name(self, connection: int) -> LearnerName | None:
-        """Return the name of a peer; None if none said hello over that link."""
-        name = self.names.get(connection)
-        return None if name is None else LearnerName(name)
-
-    def greet(self, connection: int, name: str) -> int | None:
-        """Note that a peer said hello; return its earlier connection, which this one replaces."""
-        self.forget(connection)
-        earlier = self.newest.get(name)
-        self.names[connection], self.newest[name] = name, connection
-        return earlier
-
-    def forget(self, connection: int) -> str | None:
-        """Note that a link is gone; return the name of its peer."""
-        name = self.names.pop(connection, None)
-        if name is not None and self.newest.get(name) == connection:
-            del self.newest[name]
-        return name
-
-
 NAMES_KEPT = 4096
 """These take about 200 KB of a record. A forgotten name that returns is not counted as a rejoin."""
 
@@ -492,13 +387,17 @@ NAMES_OVER = NAMES_KEPT // 4
 
 @dataclass(slots=True)
 class Fence:
-    """The ended incarnations: by name, and for all names that were forgotten."""
+    """The ended incarnations: by name, and for all names that were forgotten.
+
+    Every journal record holds them, so only the newest `NAMES_KEPT` names are remembered one by
+    one. Incarnations are numbered in order, so one number, `floor`, suffices for all other names.
+    """
 
     names: dict[LearnerName, Incarnation] = field(default_factory=dict)
     floor: Incarnation | None = None
 
     def end(self, name: LearnerName, incarnation: Incarnation) -> None:
-        """Mark an incarnation as ended, and with it all earlier ones of that name."""
+        """End an incarnation, and with it all earlier ones of that name."""
         self.names[name] = max(incarnation, self.names.get(name, incarnation))
         if len(self.names) <= NAMES_KEPT + NAMES_OVER:
             return
@@ -509,18 +408,10 @@ class Fence:
         self.names = dict(kept)
 
     def knows(self, name: LearnerName) -> bool:
-        """Return whether an ended incarnation of this name is remembered."""
         return name in self.names
 
     def ended(self, name: LearnerName, incarnation: Incarnation, *, open_account: bool) -> bool:
-        """Return whether an incarnation has ended.
-
-        Args:
-            name: the learner's name.
-            incarnation: the learner's incarnation.
-            open_account: whether the ledger has an open book of this very incarnation, which shows
-                that it has not ended although it is not above `floor`.
-        """
+        """Return whether an incarnation has ended; with an `open_account`, `floor` says nothing."""
         known = self.names.get(name)
         if known is not None and incarnation <= known:
             return True

@@ -20,19 +20,13 @@ credits of the pace     one round and one report (`grace.py`)
 repeated answers        `COPIES_MAX` over one link (`Answers`)
 ======================  ========================================================================
 
-Two things stay a matter of trust. A learner that invents all of its numbers so that they agree with
-each other cannot be told from one with other batches. And nothing shows that a step takes longer
-than is claimed.
+Two things stay a matter of trust: numbers that are all invented so that they agree with each other,
+and that a step does not take longer than is claimed.
 
-**Norms** are clipped and never refused (protocol §6): `NormGauge.scales`. Each learner has one
-voice in what is usual, however often it answers, so one liar of two, or one alone in its rounds,
-never moves it.
-
-The norm is divided by √steps × learning rate, not by steps × learning rate. Local progress grows
-between √steps (noise) and steps (drift), so the latter makes the rate of a learner with one step
-(slow, or just back) up to √H times that of the others, and refuses an honest learner for H > 100.
-Dividing by √steps never makes few steps look large, and a contribution with 1000 times its norm
-stands out as clearly.
+Norms are clipped and never refused (protocol §6). They are divided by √steps × learning rate, not
+by steps × learning rate: local progress grows between √steps (noise) and steps (drift), so the
+latter makes the rate of a learner with one step up to √H times that of the others, and refuses an
+honest learner for H > 100.
 """
 
 from collections import deque
@@ -54,7 +48,6 @@ COPIES_MAX = 2
 
 ANSWERS_KEPT = 64
 """Tickets that are kept per learner, to recognize repeated answers."""
-
 
 STEP_TIME_SLACK = 2.0
 """A step may be this many times longer than the mean step between two reports."""
@@ -100,15 +93,14 @@ class ReportedTotals:
 class Answers:
     """The newest tickets that a learner answered, each with its last link and copies over that.
 
-    An answer that was taken in waits for its merge or has its fate, and neither changes when its
-    link breaks: another one for the same ticket is a duplicate, over whatever link it comes. Only
-    several copies over one link can be a fault of their sender.
+    Another answer to the same ticket is a duplicate, over whatever link it comes. Only several
+    copies over one link can be a fault of their sender.
     """
 
     given: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
     def count(self, epoch: int, round_: int, connection: int) -> int:
-        """Take in an answer; return how many copies of it have come over this link."""
+        """Count an answer; return how many copies of it have come over this link."""
         key = epoch, round_
         before, copies = self.given.get(key, (connection, 0))
         copies = copies + 1 if before == connection else 1
@@ -118,16 +110,11 @@ class Answers:
         return copies
 
     def has(self, epoch: int, round_: int) -> bool:
-        """Return whether an answer to a ticket was taken in before."""
         return (epoch, round_) in self.given
 
 
 def news_of(before: Progress | None, report: Progress) -> list[int]:
-    """Return the fragments for which a report differs from the last one of its incarnation.
-
-    There the learner has adopted a version, or learnt more of what it was in doubt about. What has
-    not changed was found possible before and, since the totals only grow, still is.
-    """
+    """Return the fragments for which a report differs from the last one of its incarnation."""
     if before is None:
         return list(range(len(report.fragments)))
     pairs = zip(before.fragments, report.fragments, strict=True)
@@ -135,10 +122,7 @@ def news_of(before: Progress | None, report: Progress) -> list[int]:
 
 
 def wrong_report(before: Progress | None, report: Progress, news: Iterable[int]) -> str | None:
-    """Return why the counts of a report cannot be true; None if they can.
-
-    `news` are the fragments for which it differs from the last one of its incarnation (`news_of`).
-    """
+    """Return why the counts of a report cannot be true; None if they can."""
     if min(report.steps, report.tokens, report.batch_tokens) < 0:
         return "a count below 0"
     steps, tokens = report.steps, report.tokens
@@ -157,20 +141,12 @@ def wrong_report(before: Progress | None, report: Progress, news: Iterable[int])
 
 
 def age_steps(contribution: Contribution, report: Progress) -> float:
-    """Return how many steps after those in a contribution its sender's last report counts."""
     later = report.tokens - contribution.processed_tokens
     return max(0.0, report.steps * later / report.tokens) if report.tokens > 0 else 0.0
 
 
 def wrong_steps(contribution: Contribution, report: Progress, marks: ReportedTotals) -> str | None:
-    """Return why the steps of a contribution cannot be true; None if they can.
-
-    Args:
-        contribution: its steps and tokens count since its base, its `processed_tokens` since the
-            incarnation began.
-        report: the newest report of its sender.
-        marks: the totals of the sender's newest reports.
-    """
+    """Return why the steps of a contribution cannot be true, by its sender's newest reports."""
     steps, tokens = contribution.steps, contribution.tokens
     if not 1 <= steps <= tokens:
         return f"{steps} steps of {tokens} tokens"
@@ -193,14 +169,7 @@ def wrong_steps(contribution: Contribution, report: Progress, marks: ReportedTot
 
 
 def believed_step_s(claimed_s: float, *, steps: int, elapsed_s: float, slack_s: float) -> float:
-    """Return a claimed step time, limited by the time that this syncer's clock saw for it.
-
-    Args:
-        claimed_s: the learner's claim for its last step.
-        steps: steps done since an earlier report.
-        elapsed_s: time since that report arrived, on this syncer's clock.
-        slack_s: how much reports may be early or late.
-    """
+    """Return a claimed step time, limited by what this syncer's clock saw between reports."""
     return min(claimed_s, STEP_TIME_SLACK * elapsed_s / max(1, steps) + slack_s)
 
 
@@ -219,7 +188,6 @@ NORMS_KEPT = 8
 NORM_LEARNERS_KEPT = 64
 """Newest norms per learner, and number of learners (the last contributors), that are kept."""
 
-
 LATELY = 16
 """Newest contributions to a fragment, which show whether the regime has changed."""
 
@@ -227,36 +195,29 @@ LATELY = 16
 class NormGauge:
     """The usual norm/(√steps·learning rate) of one fragment, estimated from what was merged.
 
-    Args:
-        limit: the largest allowed multiple of the usual rate.
+    Each learner has one voice in it, however often it answers: so one liar of two, or one alone in
+    its rounds, never moves it. `limit` is the largest allowed multiple of it.
     """
 
     def __init__(self, limit: float) -> None:
-        """Start without samples."""
         self._limit = limit
-        self._kept: dict[
-            str, tuple[float, ...]
-        ] = {}  # newest rates; the last contributor comes last
+        self._rates: dict[str, tuple[float, ...]] = {}  # newest ones; the last contributor at last
         self._medians: dict[str, float] = {}
         self._lately: list[tuple[str, bool]] = []  # who contributed, and whether it was too long
 
     @property
     def usual(self) -> float:
         """The median over learners of each one's own; 0 until enough is known."""
-        known = sum(len(rates) for rates in self._kept.values())
+        known = sum(len(rates) for rates in self._rates.values())
         return median(self._medians.values()) if known >= NORM_SAMPLES_MIN else 0.0
 
     @property
     def known(self) -> tuple[int, int]:
         """The number of learners and the number of contributions that are remembered."""
-        return len(self._kept), len(self._lately)
+        return len(self._rates), len(self._lately)
 
     def scales(self, rates: Mapping[str, float]) -> dict[str, float]:
-        """Return the factor that clips each contribution of a closing round; 1 leaves it as it is.
-
-        Args:
-            rates: norm/(√steps·learning rate) of each contribution, by contributor.
-        """
+        """Return the factor that clips each contribution of a round, by its rate; 1 leaves it."""
         allowed = self._limit * self.usual or inf
         self._lately += [(name, rate > allowed) for name, rate in rates.items()]
         del self._lately[: -max(LATELY, len(rates))]
@@ -267,8 +228,8 @@ class NormGauge:
         if scale < 1 and 2 * sum(exceeds) <= len(exceeds):
             return
         rate *= scale
-        rates = (*self._kept.pop(name, ()), rate)[-NORMS_KEPT:]
-        self._kept[name], self._medians[name] = rates, median(rates)
-        if len(self._kept) > NORM_LEARNERS_KEPT:
-            first = next(iter(self._kept))
-            del self._kept[first], self._medians[first]
+        rates = (*self._rates.pop(name, ()), rate)[-NORMS_KEPT:]
+        self._rates[name], self._medians[name] = rates, median(rates)
+        if len(self._rates) > NORM_LEARNERS_KEPT:
+            first = next(iter(self._rates))
+            del self._rates[first], self._medians[first]

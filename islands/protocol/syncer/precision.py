@@ -1,27 +1,21 @@
 """`precision: adaptive`: each pull names the precision of its answer, by the learner's own link.
 
-An exchange is to end within the **window** of τ·ξ_step seconds, behind which it is hidden, and
-before the next contribution leaves, H/P·ξ_step later. Where it took L seconds before a contribution
-left, its bytes may take
+An exchange is to end within τ·ξ_step seconds, behind which it is hidden, and before the next
+contribution leaves, H/P·ξ_step later. Where it took L seconds before a contribution left, its bytes
+may take
 
     budget = min(max(τ·ξ_step − L, τ·ξ_step / 2), H/P·ξ_step)
 
 since no precision makes a latency shorter. ξ_step is that of the pace, and with
-`overlap_steps: auto` τ is its upper limit.
+`overlap_steps: auto` τ is its upper limit. A learner says when a contribution leaves
+(`ContributionOffered`), on the lane that never waits for bulk, so both are later by the same
+latency. As contributions leave one after another, the bytes of the i-th took
+arrivedᵢ − max(offeredᵢ, arrivedᵢ₋₁).
 
-**What is measured.** A learner says when a contribution leaves (`ContributionOffered`), on the lane
-that never waits for bulk, so both are later by the same latency. As contributions leave one after
-another, the bytes of the i-th took arrivedᵢ − max(offeredᵢ, arrivedᵢ₋₁): what was still in line is
-not counted as its own time. Whoever has a precision of its own says nothing, and is not measured.
-
-**Coarser at once**, when bytes took too long: to the finest precision that fits the bandwidth that
-they had. **Finer after some
-time**: when several exchanges in a row had so much room that a finer one would take half of the
-budget; by at most four times the bytes, as a short transfer says little of a long one. So where the
-time of bytes varies by less than two, no precision is left twice. On a link that varies more, twice
-as many exchanges are asked for whenever a finer precision did not last. A learner begins with the
-coarsest one. One whose link does not carry even that has two pulls open, and is asked again when
-one of them has ended (`eligibility.py`).
+Coarser at once, when bytes took too long: to the finest precision that fits their bandwidth. Finer
+when several exchanges in a row had so much room that a finer one would take half of the budget, by
+at most four times the bytes; twice as many exchanges are asked for whenever a finer one did not
+last. A learner begins with the coarsest one.
 
 Reference: a codec for each learner by its measured link, arXiv 2601.02360.
 Deviation (ours): the order of choices and the hysteresis.
@@ -44,7 +38,7 @@ LASTED = 16
 """A finer precision that lasted for so many exchanges was right, whatever comes then."""
 
 ROOM = 0.5
-"""Share of the budget that a finer precision may take by the exchanges before it."""
+"""Fraction of the budget that a finer precision may take by the exchanges before it."""
 
 FINER_AT_ONCE = 4
 """Most times the bytes of a finer precision may exceed those of the one before it."""
@@ -75,22 +69,17 @@ class Transfer:
 
     @property
     def bytes_per_s(self) -> float:
-        """The bandwidth."""
         return self.size_bytes / max(self.seconds, TRANSFER_LEAST_S)
 
     @property
     def room_bytes(self) -> float:
-        """How many bytes the budget had room for."""
         return self.bytes_per_s * self.budget_s
 
 
 def levels_of(
     settings: RunSettings, largest_bytes: Callable[[Precision], int]
 ) -> tuple[Level, ...]:
-    """Return the precisions that may be named, the finest first; each has fewer bytes than before.
-
-    So one is left out that saves nothing, as where `merge_moments` has most values sent exactly.
-    """
+    """Return the precisions that may be named, the finest first; each saves bytes."""
     levels: list[Level] = []
     for precision in FINEST_FIRST[: FINEST_FIRST.index(settings.coarsest_adaptive) + 1]:
         largest = largest_bytes(precision)
@@ -100,14 +89,7 @@ def levels_of(
 
 
 def budget_s(settings: RunSettings, fragments: int, *, step_s: float, before_s: float) -> float:
-    """Return the seconds that the bytes of one contribution may take; 0 if that is unknown.
-
-    Args:
-        settings: give τ and H.
-        fragments: P.
-        step_s: ξ_step.
-        before_s: from the pull until the contribution left.
-    """
+    """Return the seconds that bytes which left after `before_s` may take; 0 if unknown."""
     window_s = settings.overlap_steps_max * step_s
     within_s = max(window_s - before_s, window_s / 2)
     return min(within_s, step_s * settings.round_interval_steps(fragments))
@@ -139,11 +121,10 @@ class AdaptivePrecision:
         self.roomy, self.least_bytes, self.arrived_s = 0, inf, -inf
 
     def began_s(self, offered_s: float) -> float:
-        """Return since when the bytes of a contribution have been on their way."""
         return max(offered_s, self.arrived_s)
 
     def arrived(self, transfer: Transfer, now_s: float) -> str | None:
-        """Judge a contribution; returns why another precision is named, if one is."""
+        """Judge a contribution; return why another precision is named, if one is."""
         self.arrived_s = now_s
         if not transfer.budget_s:
             return None
@@ -161,7 +142,6 @@ class AdaptivePrecision:
         return self._finer() if self.roomy >= self.confirmed else None
 
     def _fitting(self, room_bytes: float) -> int:
-        """Return the finest level that there is room for, or the coarsest."""
         sizes = enumerate(level.size_bytes for level in self.levels)
         fitting = (index for index, size in sizes if size <= room_bytes)
         return next(fitting, len(self.levels) - 1)

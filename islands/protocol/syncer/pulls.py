@@ -1,19 +1,10 @@
-"""The pulls that one learner has yet to answer: each of them ends exactly once.
+"""The pulls that one learner has yet to answer: each of them ends exactly once (protocol §3.3).
 
-    asked ──answered──▶ (its time is measured)
-      ├──declined──▶    the learner has nothing, or a newer pull of the fragment replaced it there
-      ├──overtaken──▶   a later pull of its fragment has ended: a learner ends them in order
-      └──void──▶        its link is gone, or its incarnation has ended
-
-`Pulls.end` alone takes a pull out, and says what it ended. While a pull is open it is sent again,
-ever more rarely (`retries.py`); a learner that does not know it any more declines it. So what a
-fault of either side loses ends a little later, and never leaves a learner unasked.
-
-Three things are told apart. What is **in flight** bounds what a learner is asked
-(`eligibility.py`). How long an **answer took** is measured when it comes, however late
-(`timeouts.Exchange`). A learner is **silent** if nothing at all was heard over its link since a
-pull that is overdue was sent: then it has one pull at a time, and no new round waits for it. The
-first thing that is heard redeems it.
+`Pulls.end` alone ends a pull. While it is open it is sent again, ever more rarely (`retries.py`); a
+learner that does not know it any more declines it. So what a fault of either side loses ends a
+little later, and never leaves a learner unasked. A learner is **silent** if nothing at all was
+heard over its link since a pull that is overdue was sent: then it has one pull at a time, and no
+new round waits for it. The first thing that is heard redeems it.
 """
 
 from dataclasses import dataclass, field
@@ -53,7 +44,7 @@ class Pulls:
             pull.at_s, pull.times = now_s, pull.times + 1
 
     def end(self, round_: int) -> Pull | None:
-        """End a pull; returns it, or None if it had ended before."""
+        """End a pull; return it, or None if it had ended before."""
         return self.open.pop(round_, None)
 
     def overtaken(self, round_: int, fragment: int) -> list[int]:
@@ -62,7 +53,6 @@ class Pulls:
         return [each for each in before if self.open[each].fragment == fragment]
 
     def void(self) -> None:
-        """End all pulls, with their link or with their incarnation."""
         self.open.clear()
 
     @property

@@ -6,18 +6,17 @@ from islands.protocol.identities import FragmentIndex, Phase, Role, Version
 from islands.protocol.messages.training import FragmentUpdate
 from islands.protocol.settings.choices import Trigger
 from islands.protocol.syncer.actions import SendValue
-from islands.protocol.syncer.core import ClosingStage, Core
 from islands.protocol.syncer.eligibility import stale_because
 from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.memory import ClosingStage, RunMemory
 from islands.protocol.syncer.versions import increments_since
 
 
-def asks_all(core: Core) -> bool:
-    """Return whether a round asks all who are eligible, and not only the learner that opened it."""
+def asks_all(core: RunMemory) -> bool:
     return core.settings.trigger is Trigger.PACE or core.closing is not None
 
 
-def is_owed(core: Core, learner: LearnerRecord, fragment: int) -> bool:
+def is_owed(core: RunMemory, learner: LearnerRecord, fragment: int) -> bool:
     """Return whether a learner that does not hold the newest value of a fragment is to get it.
 
     Where learners open rounds those get it whose contribution it contains, and those who could
@@ -36,11 +35,10 @@ def is_owed(core: Core, learner: LearnerRecord, fragment: int) -> bool:
     return not _is_enough(core, learner, fragment, learner.holds(fragment))
 
 
-def is_under_way(core: Core, learner: LearnerRecord, fragment: int) -> bool:
-    """Return whether a value was sent that is enough for a learner, and its adoption not reported.
+def is_under_way(core: RunMemory, learner: LearnerRecord, fragment: int) -> bool:
+    """Return whether a value that is enough for a learner was sent, and is not adopted yet.
 
-    A newer one is not sent on top of it: the learner is to begin its turn from one value. If the
-    value is lost, the newest one is sent in its place (`retries.py`).
+    A newer one is not sent on top of it: the learner is to begin its turn from one value.
     """
     sent, held = learner.sent.get(fragment), learner.holds(fragment)
     if core.settings.trigger is Trigger.PACE or core.closing is not None or sent is None:
@@ -51,16 +49,16 @@ def is_under_way(core: Core, learner: LearnerRecord, fragment: int) -> bool:
     return not adopted and _is_enough(core, learner, fragment, sent.version)
 
 
-def _is_enough(core: Core, learner: LearnerRecord, fragment: int, base: Version | None) -> bool:
-    """Return whether a learner could contribute from a base, by all that is committed by now."""
+def _is_enough(
+    core: RunMemory, learner: LearnerRecord, fragment: int, base: Version | None
+) -> bool:
     merged = core.durable.ledger.merged_version(learner.name, fragment)
     if merged is not None and merged > core.version(fragment):
         merged = None  # that value is being journalled, and is sent then
     return stale_because(base, kept=core.versions.kept[fragment], merged=merged) is None
 
 
-def send_to_all(core: Core, fragments: list[int], now_s: float) -> None:
-    """Send newest values to all who are owed them."""
+def send_to_all(core: RunMemory, fragments: list[int], now_s: float) -> None:
     for name in core.names():
         learner = core.members.learners[name]
         for fragment in fragments if learner.adopting else ():
@@ -68,7 +66,7 @@ def send_to_all(core: Core, fragments: list[int], now_s: float) -> None:
                 send_update(core, learner, fragment, now_s)
 
 
-def send_update(core: Core, learner: LearnerRecord, fragment: int, now_s: float) -> None:
+def send_update(core: RunMemory, learner: LearnerRecord, fragment: int, now_s: float) -> None:
     """Send a fragment's committed version, and which of the receiver's work it contains."""
     published = core.versions.published[fragment]
     if published is None or learner.connection is None:
@@ -90,36 +88,22 @@ def send_update(core: Core, learner: LearnerRecord, fragment: int, now_s: float)
 
 
 def send_lacking(
-    core: Core,
+    core: RunMemory,
     learner: LearnerRecord,
     now_s: float,
     interval_s: float,
     digests: Sequence[str] | None = None,
 ) -> None:
-    """Send a learner the versions that it lacks, or (by `digests`) whose values differ from ours.
-
-    It may say so again and again; the values are repeated in their time all the same.
-    """
+    """Send a learner the versions that it lacks, or (by `digests`) whose values differ."""
     if not learner.adopting:
         return
     for index, published in enumerate(core.versions.published):
         if published is None:
             continue
-        lacks = learner.holds(index) != published.version
-        differs = not lacks and digests is not None and digests[index] != published.digest
-        due = learner.may_be_sent(index, published.version, now_s=now_s, interval_s=interval_s)
-        if due and (differs or (lacks and is_owed(core, learner, index))):
-            send_update(core, learner, index, now_s)
-
-
-def repeat_lacking(core: Core, learner: LearnerRecord, now_s: float, interval_s: float) -> None:
-    """Send a learner what it lacks and has not been sent, or what is due again."""
-    if not learner.adopting:
-        return
-    for index, published in enumerate(core.versions.published):
-        if published is None:
-            continue
-        if learner.holds(index) == published.version or not is_owed(core, learner, index):
+        if learner.holds(index) == published.version:
+            if digests is None or digests[index] == published.digest:
+                continue
+        elif not is_owed(core, learner, index):
             continue
         sent = learner.sent.get(index)
         newer = sent is None or sent.version < published.version

@@ -31,14 +31,12 @@ from islands.protocol.tape.round_entries import Extended
 class Durable:
     """The state that a restarted syncer must know: exactly the metadata of a journal record.
 
-    `published` holds the versions that the record with number `sequence` makes durable. `fence`
-    knows the ended incarnations. `stopping` is the reason why the run is closing; a restarted
-    syncer begins that closing again. `finished` is the reason why the run is over, and `reported`
-    tells whether the supervisor has heard so. `belated_tokens` counts tokens that closing rounds
-    merged although earlier rounds should have (`commits.py`). `elapsed_s` is the time that counts
-    against the budget (`pausing.py`). `clock` is the fleet's learning-rate clock; it continues
-    from its value if H or P change.
-    `begun` is the beginning of the run from which incarnations count (`credentials.py`).
+    `published` holds the versions that the record with number `sequence` makes durable. `stopping`
+    is the reason why the run is closing, `finished` why it is over, and `reported` whether the
+    supervisor has heard so. `belated_tokens` are those that closing rounds merged although earlier
+    rounds should have (`commits.py`). `elapsed_s` counts against the budget (`pausing.py`). `clock`
+    is the fleet's learning-rate clock; it continues from its value if H or P change. `begun` is the
+    beginning of the run from which incarnations count (`credentials.py`).
     """
 
     epoch: int
@@ -65,7 +63,6 @@ class Durable:
     begun: str = ""
 
     def make(self, fragment: int, published: Published) -> None:
-        """Have the next record make a version durable."""
         self.published[fragment] = published
 
 
@@ -88,13 +85,10 @@ TIME = "time"
 def resume_run(
     durable: Durable, settings: RunSettings, fingerprint: str, begun: str = ""
 ) -> Extended | None:
-    """Fit the durable state to the settings of this start.
+    """Fit the durable state to the settings of this start; return an entry if the run is extended.
 
     Where the supervisor began anew, it counts incarnations from the start again: all that the
     journal knows of have ended, and none of them fences the new ones.
-
-    Returns:
-        An entry for the tape if the run was given more; None if it only goes on.
     """
     for what, held, wanted in (
         ("run", durable.run, settings.run),

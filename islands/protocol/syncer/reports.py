@@ -1,25 +1,22 @@
 """Reports of learners: each is checked, and taken into the books if it can be true.
 
-A report that cannot be true ends its sender's incarnation, not the syncer. The sender's process
-keeps its memory and its moments, asks the supervisor for another incarnation and begins a new
-account, since it may be honest: after the journal was restored from a copy, every honest learner is
-ahead of the books. Tokens that the books do not know are noted on the tape, and in no book. Who
-is wrong `WRONGS_MAX` times within `WRONG_WINDOW_S`, by its reports or its contributions, is
-refused for good. An `InvariantError` would be a bug of ours.
+A report that cannot be true ends its sender's incarnation. The sender's process begins a new
+account under another one, since it may be honest: after the journal was restored from a copy, every
+honest learner is ahead of the books. Tokens that the books do not know are noted on the tape alone.
+Who is wrong `WRONGS_MAX` times within `WRONG_WINDOW_S`, by its reports or its contributions, is
+refused for good.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import assert_never
 
-from islands.protocol.handlers import Received, claimed_name
 from islands.protocol.identities import TRAINING, Incarnation, LearnerName, Phase, Role
 from islands.protocol.messages.membership import Evicted, Refused
 from islands.protocol.messages.training import Progress
-from islands.protocol.syncer import events
-from islands.protocol.syncer.actions import Dismiss
 from islands.protocol.syncer.commits import release_old_values
-from islands.protocol.syncer.core import HANDLERS, Core
+from islands.protocol.syncer.contribution_admission import admit
+from islands.protocol.syncer.events import ContributionArrived
 from islands.protocol.syncer.members import WRONG_WINDOW_S, WRONGS_MAX, LearnerRecord
+from islands.protocol.syncer.memory import EVENTS, HANDLERS, RunMemory
 from islands.protocol.syncer.plausibility import believed_step_s, news_of, wrong_report
 from islands.protocol.syncer.recipients import send_lacking
 from islands.protocol.syncer.retirement import retire
@@ -31,8 +28,7 @@ STEP_TIME_MAX_S = 7 * 86400.0
 
 
 @HANDLERS.handles(Progress)
-def on_progress(core: Core, progress: Progress, connection: int, now_s: float) -> None:
-    """Handle a report; one on an old link or of another incarnation is ignored."""
+def on_progress(core: RunMemory, progress: Progress, connection: int, now_s: float) -> None:
     learner = core.members.learners.get(progress.name)
     if learner is None or learner.connection != connection:
         return
@@ -62,11 +58,11 @@ def on_progress(core: Core, progress: Progress, connection: int, now_s: float) -
         send_lacking(core, learner, now_s, timing.scaled(timing.resend_s))
 
 
-def _time_step(core: Core, learner: LearnerRecord, stepped: int, now_s: float) -> None:
-    """Take in a step time, as far as it can be believed; the pace-setting learner's is ξ_step.
+def _time_step(core: RunMemory, learner: LearnerRecord, stepped: int, now_s: float) -> None:
+    """Measure a step time, as far as it can be believed; the pace-setting learner's is ξ_step.
 
     Which learner sets the pace changes with every report, and where all step alike it may never be
-    the one that reports: so the last step of whoever does now is taken in, unless it was before.
+    the one that reports: so the last step of whoever does now is measured, unless it was before.
     """
     timing, claimed_s = core.settings.timing, learner.progress.step_time_s
     elapsed_s, learner.stepped_s = now_s - learner.stepped_s, now_s
@@ -84,43 +80,36 @@ def _time_step(core: Core, learner: LearnerRecord, stepped: int, now_s: float) -
 
 
 def goes_back(before: Progress, progress: Progress, news: Iterable[int]) -> bool:
-    """Return whether a report is older than the last one: a link may deliver one twice.
-
-    `news` are the fragments for which the two differ (`news_of`).
-    """
+    """Return whether a report is older than the last one: a link may deliver one twice."""
     if before.incarnation != progress.incarnation:
         return False
     if progress.steps < before.steps or progress.tokens < before.tokens:
         return True
     for index in news:
-        held, told = before.fragments[index], progress.fragments[index]
-        if held.version is not None and (told.version is None or told.version < held.version):
+        held, now = before.fragments[index], progress.fragments[index]
+        if held.version is not None and (now.version is None or now.version < held.version):
             return True
-        if told.overwritten_tokens < held.overwritten_tokens:
+        if now.overwritten_tokens < held.overwritten_tokens:
             return True
     return False
 
 
-def dismiss_wrong(core: Core, learner: LearnerRecord, wrong: str, now_s: float) -> None:
-    """End the incarnation of a learner whose report cannot be true; it may come back as another."""
+def dismiss_wrong(core: RunMemory, learner: LearnerRecord, wrong: str, now_s: float) -> None:
     word = last_word(core, learner.name, learner.incarnation, wrong, now_s)
     retire(core, learner.name, word.reason, word)
 
 
 def last_word(
-    core: Core,
+    core: RunMemory,
     name: LearnerName,
     incarnation: Incarnation,
     wrong: str,
     now_s: float,
     *,
-    untold_tokens: int = 0,
+    unknown_tokens: int = 0,
 ) -> Evicted | Refused:
-    """Return the last message to the sender of a false report: come back as another, or never.
-
-    `untold_tokens` are those that it says it processed, and that are in no book.
-    """
-    core.record(WrongReport(name, wrong, untold_tokens))
+    """Return the last message to the sender of a false report; no book has `unknown_tokens`."""
+    core.record(WrongReport(name, wrong, unknown_tokens))
     reason = f"its report cannot be true: {wrong}"
     refused = core.members.wrong_again(name, now_s)
     return _refusal(name, reason) if refused else Evicted(name, incarnation, reason)
@@ -131,47 +120,20 @@ def _refusal(name: LearnerName, reason: str) -> Refused:
     return Refused(name, reason, retry=False)
 
 
-def count_wrong(core: Core, name: LearnerName, wrong: str, now_s: float) -> None:
-    """Count a contribution that no honest learner sends; the last of too many refuses it."""
-    if core.members.wrong_again(name, now_s):
+@EVENTS.handles(ContributionArrived)
+def on_contribution(core: RunMemory, event: ContributionArrived, now_s: float) -> None:
+    """Admit a contribution; the last of too many that no honest learner sends refuses its name."""
+    wrong, name = admit(core, event, now_s), event.contribution.name
+    if wrong is not None and core.members.wrong_again(name, now_s):
         core.record(WrongReport(name, wrong))
         refusal = _refusal(name, f"its contribution is wrong: {wrong}")
         retire(core, name, refusal.reason, refusal)
 
 
-def end_peer(core: Core, event: events.PeerEvent, wrong: str, now_s: float) -> None:
-    """End the incarnation, or at least the link, of a peer whose message could not be taken in."""
-    message: object
-    match event:
-        case events.LinkOpened():
-            message = event.hello
-        case Received():
-            message = event.message
-        case events.ContributionArrived():
-            message = event.contribution
-        case events.SeedArrived():
-            message = event.seed
-        case _:
-            assert_never(event)
-    name = LearnerName(claimed_name(message) or "")
-    connection = None if isinstance(event, events.SeedArrived) else event.connection
-    learner = core.members.learners.get(name)
-    if learner is not None:
-        dismiss_wrong(core, learner, wrong, now_s)
-    elif connection is not None:
-        core.record(WrongReport(name, wrong))
-        reason = f"what it said cannot be taken in: {wrong}"
-        core.actions.append(Dismiss(connection, Refused(name, reason, retry=False)))
-
-
 def wrong_because(
-    core: Core, progress: Progress, before: Progress | None, news: Sequence[int]
+    core: RunMemory, progress: Progress, before: Progress | None, news: Sequence[int]
 ) -> str | None:
-    """Return why a learner's report cannot be true; None if it can.
-
-    It is compared with the book and the quota of its incarnation; one without these did nothing.
-    `before` is its last report in this incarnation, and `news` are the fragments that differ.
-    """
+    """Return why a report cannot be true, by the book and quota of its incarnation, or None."""
     if not 0 <= progress.step_time_s <= STEP_TIME_MAX_S:
         return f"a step time of {progress.step_time_s} s"
     holder = core.durable.leases.holders.get(progress.name)
@@ -187,21 +149,21 @@ def wrong_because(
     return wrong_report(before, progress, news) or core.durable.ledger.difference(progress)
 
 
-def admit_report(core: Core, learner: LearnerRecord, progress: Progress) -> None:
-    """Take a report that can be true into the books."""
+def admit_report(core: RunMemory, learner: LearnerRecord, progress: Progress) -> None:
     learner.report(progress)
     core.touch(learner.name)
     if learner.role is Role.LEARNER:
         core.durable.ledger.report(progress)
-        before = core.durable.leases.barren_passes
-        core.durable.leases.reported(progress)
-        passes, shards = core.durable.leases.barren_passes, core.durable.leases.shards
+        leases = core.durable.leases
+        before = leases.barren_passes
+        leases.reported(progress)
+        passes = leases.barren_passes
         if passes.bit_length() > before.bit_length() or passes == 0 < before:
-            core.record(DataEnded(passes, shards))
+            core.record(DataEnded(passes, leases.shards))
 
 
 def _count_adoptions(
-    core: Core, learner: LearnerRecord, before: Progress, news: Sequence[int], now_s: float
+    core: RunMemory, learner: LearnerRecord, before: Progress, news: Sequence[int], now_s: float
 ) -> None:
     """Measure how long values take to be adopted, and ξ_sync: from closing to the K-th report."""
     if learner.role is not Role.LEARNER:

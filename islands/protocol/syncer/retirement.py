@@ -1,26 +1,18 @@
-"""The end of an incarnation, and of a learner's work: what it leaves goes back to others.
-
-The supervisor decides on evictions (`protocol/supervisor/eviction.py`); the end of a run is
-`closing.py`.
-"""
+"""The end of an incarnation, and of a learner's work: what it leaves goes back to others."""
 
 from islands.protocol.identities import LearnerName, Role
 from islands.protocol.messages.membership import Evicted, Refused, Stop
 from islands.protocol.syncer.actions import Dismiss
 from islands.protocol.syncer.contribution_admission import withdraw
-from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.memory import RunMemory
 from islands.protocol.tape.member_entries import Retired
 from islands.protocol.tape.round_entries import BookClosed, LeaseReturned
 
 
 def retire(
-    core: Core, name: LearnerName, reason: str, notice: Refused | Evicted | Stop | None = None
+    core: RunMemory, name: LearnerName, reason: str, notice: Refused | Evicted | Stop | None = None
 ) -> None:
-    """End an incarnation: fence it, close its accounts, free what it held.
-
-    The last message to the learner is by default `Evicted`, after which it may come back under
-    another incarnation.
-    """
+    """End an incarnation; after `Evicted`, its last message by default, it may join anew."""
     learner = core.members.remove(name)
     core.touch(name)
     if learner.connection is not None:
@@ -35,7 +27,7 @@ def retire(
         core.journal.records.want()
 
 
-def end(core: Core, name: LearnerName, reason: str) -> None:
+def end(core: RunMemory, name: LearnerName, reason: str) -> None:
     """End an incarnation, linked or known from its account only."""
     if name in core.members.learners:
         retire(core, name, reason)
@@ -44,7 +36,7 @@ def end(core: Core, name: LearnerName, reason: str) -> None:
         core.journal.records.want()
 
 
-def end_unsettled(core: Core, reason: str) -> None:
+def end_unsettled(core: RunMemory, reason: str) -> None:
     """At the run's end, end incarnations that are absent or have pending tokens, which are lost."""
     books = core.durable.ledger.books
     for name in sorted(books):
@@ -55,7 +47,7 @@ def end_unsettled(core: Core, reason: str) -> None:
             retire(core, name, "the run ended without it", Stop(reason))
 
 
-def close_accounts(core: Core, name: LearnerName) -> None:
+def close_accounts(core: RunMemory, name: LearnerName) -> None:
     """Fence an incarnation; its pending tokens are lost, its quota and its leases go back."""
     durable = core.durable
     book = durable.ledger.books[name]

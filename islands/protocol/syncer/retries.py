@@ -2,17 +2,17 @@
 
 Over a narrow link, the first transmission may still be on its way. So nothing is sent again before
 it took longer than it did lately (`timeouts.py`). The wait for an answer, for a value, and for a
-seed doubles after each repetition, and a value replaces an older one that is still queued; all else
-is small. A pull is sent again until it has ended, also after its round (`pulls.py`).
+seed doubles after each repetition; all else is small.
 """
 
-from islands.protocol.identities import TRAINING, LearnerName, Role
+from islands.protocol.identities import TRAINING, LearnerName, Phase, Role
 from islands.protocol.syncer.commits import release_old_values
-from islands.protocol.syncer.core import Core
-from islands.protocol.syncer.health import why
+from islands.protocol.syncer.events import Ticked
+from islands.protocol.syncer.health import NAMED_MOST
 from islands.protocol.syncer.members import LearnerRecord
-from islands.protocol.syncer.pausing import missed_pause, send_paused
-from islands.protocol.syncer.recipients import repeat_lacking
+from islands.protocol.syncer.memory import EVENTS, RunMemory
+from islands.protocol.syncer.pausing import send_paused
+from islands.protocol.syncer.recipients import send_lacking
 from islands.protocol.syncer.scheduling import send_pull
 from islands.protocol.syncer.seeding import repeat_request
 from islands.protocol.syncer.standstill import look_at_members
@@ -22,7 +22,8 @@ from islands.protocol.tape.round_entries import NothingMerged
 SWEEPS_PER_RESEND = 2
 
 
-def on_ticked(core: Core, now_s: float) -> None:
+@EVENTS.handles(Ticked)
+def on_ticked(core: RunMemory, _event: Ticked, now_s: float) -> None:
     """Retransmit what is due, expire old pulls, and warn of what has been wrong for long."""
     interval_s = core.resend_s()
     late_s = core.health.sweep(now_s, interval_s / SWEEPS_PER_RESEND)
@@ -41,7 +42,7 @@ def on_ticked(core: Core, now_s: float) -> None:
     _look_at_merges(core, now_s)
 
 
-def _repeat_pulls(core: Core, learner: LearnerRecord, now_s: float) -> None:
+def _repeat_pulls(core: RunMemory, learner: LearnerRecord, now_s: float) -> None:
     """Send again the pulls without an answer, and note a learner of which nothing is heard."""
     if learner.falls_silent(now_s, core.answer_timeout_s(learner)):
         core.touch(learner.name)
@@ -51,23 +52,25 @@ def _repeat_pulls(core: Core, learner: LearnerRecord, now_s: float) -> None:
             send_pull(core, learner, number, pull.fragment, now_s)
 
 
-def next_sweep_s(core: Core, now_s: float) -> float:
+def next_sweep_s(core: RunMemory, now_s: float) -> float:
     return max(now_s, core.health.swept_s + core.resend_s() / SWEEPS_PER_RESEND)
 
 
-def _repeat_to(core: Core, name: LearnerName, now_s: float) -> None:
+def _repeat_to(core: RunMemory, name: LearnerName, now_s: float) -> None:
     learner = core.members.learners[name]
     interval_s = core.resend_s(learner.exchange.adoptions_s.value)
     holder = core.durable.leases.holders.get(name)
     granted = 0 if holder is None or name in core.journal.grants else holder.quota_tokens
     if learner.progress.quota_tokens < granted:
         core.send(learner.connection, core.grant_of(name))
-    if missed_pause(core, name) and core.closing is None:
+    phase, paused = learner.phase, core.durable.paused
+    missed_pause = phase in TRAINING if paused else phase is Phase.PAUSED
+    if missed_pause and core.closing is None:
         send_paused(core, name)
-    repeat_lacking(core, learner, now_s, interval_s)
+    send_lacking(core, learner, now_s, interval_s)
 
 
-def _patience_s(core: Core) -> float:
+def _patience_s(core: RunMemory) -> float:
     """Return how long something must have been wrong before a warning is recorded."""
     settings = core.settings
     reachable = [one.exchange for one in core.members.learners.values() if one.reachable]
@@ -79,7 +82,7 @@ def _patience_s(core: Core) -> float:
     )
 
 
-def _look_at_merges(core: Core, now_s: float) -> None:
+def _look_at_merges(core: RunMemory, now_s: float) -> None:
     """Record a warning if learners step and nothing is merged (`health.py`)."""
     watch, awaits = core.health.merge_watch, core.seeded and not core.durable.paused
     for_s = watch.stands_still_s(
@@ -90,30 +93,32 @@ def _look_at_merges(core: Core, now_s: float) -> None:
     )
     if for_s is None:
         return
-    fragment = core.durable.round % core.fragments
-    learners = {
-        name: one for name, one in core.members.learners.items() if one.role is Role.LEARNER
-    }
-    left_out = {name: core.ineligible(name, fragment) or "may be asked" for name in learners}
-    waiting_s = {
-        name: now_s - round_.asked_s[name]
-        for round_ in core.rounds.open.values()
-        for name in round_.waiting
-    }
-    late_s = {
-        str(name): one.exchange.late_s
-        for name, one in learners.items()
-        if one.exchange.late_s is not None
-    }
     core.record(
         NothingMerged(
             for_s=for_s,
             rounds_open=len(core.rounds.open),
             rounds_abandoned=watch.abandoned,
             quorum=core.settings.quorum,
-            because=why(left_out, waiting_s, late_s),
+            because=_why_nothing_merges(core, now_s),
         )
     )
+
+
+def _why_nothing_merges(core: RunMemory, now_s: float) -> dict[str, str]:
+    """Return a sentence for each of the first few learners by name."""
+    fragment, reasons = core.durable.round % core.fragments, dict[str, str]()
+    rounds = core.rounds.open.values()
+    asked_s = {name: one.asked_s[name] for one in rounds for name in one.waiting}
+    known = (core.members.learners[name] for name in core.names())
+    for learner in [one for one in known if one.role is Role.LEARNER][:NAMED_MOST]:
+        name, late_s = learner.name, learner.exchange.late_s
+        if name in asked_s:
+            reason = f"asked {now_s - asked_s[name]:.1f} s ago, has not answered"
+        else:
+            reason = core.ineligible(name, fragment) or "may be asked"
+        late = "" if late_s is None else f"; its last answer came {late_s:.1f} s too late"
+        reasons[name] = reason + late
+    return reasons
 
 
 def _at_work(learner: LearnerRecord) -> bool:

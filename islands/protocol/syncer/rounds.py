@@ -32,10 +32,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A contribution that passed its checks, and the `connection` over which it came.
-
-    `rate` is its norm/(√steps·learning rate), which `NormGauge` judges.
-    """
+    """A contribution that passed its checks; `NormGauge` judges its norm/(√steps·rate)."""
 
     contribution: Contribution
     connection: int
@@ -46,11 +43,11 @@ class Admitted:
 class Round:
     """The state of one open round. `quorum` is K; None stands for everyone who is awaited.
 
-    With K = all that is everyone who was asked. Where K is `auto`, `patience` tells who is
-    `unawaited` from the first, and after it everyone is. `arrived`, `excused` and `unawaited` are
-    disjoint subsets of `asked`; `adopting` are awaited and not asked yet, as they have yet to adopt
-    what holds their last contribution. `searched` tells that every learner was examined since the
-    last one was asked: only those that changed can be asked then.
+    Where K is `auto`, `patience` says who is `unawaited` from the first, and after it everyone is.
+    `arrived`, `excused` and `unawaited` are disjoint subsets of `asked`; `adopting` are awaited and
+    not asked yet, as they have yet to adopt what holds their last contribution. `searched` says
+    that every learner was examined since the last one was asked: only those that changed can be
+    asked then.
     """
 
     number: int
@@ -109,15 +106,7 @@ class Round:
     def ask(
         self, name: LearnerName, ticket: Ticket, now_s: float, until_s: float, usual_s: float | None
     ) -> None:
-        """Note that a learner is asked, and wait for its answer until then.
-
-        Args:
-            name: the learner.
-            ticket: what its answer has to name.
-            now_s: the present time.
-            until_s: until when to wait for it, if the quorum is not complete before.
-            usual_s: how long its answers usually take, None if that is unknown.
-        """
+        """Note that a learner with this usual time is asked; wait until then for its answer."""
         self.timeout_s = max(self.timeout_s, until_s - self.opened_s)
         self.excused.pop(name, None)
         self.adopting.pop(name, None)
@@ -134,7 +123,6 @@ class Round:
         return first
 
     def search_again(self) -> None:
-        """Have all learners examined once more."""
         self.searched = False
 
     def await_adoption_of(self, name: LearnerName) -> None:
@@ -157,11 +145,7 @@ class Round:
         self.changes += 1
 
     def complete(self, now_s: float) -> bool:
-        """Note when the quorum is complete, by an answer, an excuse or the end of patience.
-
-        Returns:
-            Whether it has just become so.
-        """
+        """Return whether the quorum has just become complete: by answer, excuse, or patience."""
         if self.stage is not Stage.COLLECTING:
             return False
         if now_s >= self.patient_until_s and self.awaited:
@@ -184,7 +168,6 @@ class Round:
         return admitted
 
     def await_all(self) -> None:
-        """Wait for everyone who was asked."""
         self.changes += self.quorum is not None or self.patience is not None
         self.quorum, self.patience, self.unawaited, self.adopting = None, None, {}, {}
         if not self.quorum_complete:
@@ -195,12 +178,10 @@ class Round:
         self.changes += 1
 
     def merge(self, now_s: float) -> None:
-        """Close: what has arrived is being merged."""
         self.stage, self.closed_s = Stage.MERGING, now_s
         self.changes += 1
 
     def journal(self) -> None:
-        """Note that the merge is computed, and its record being written."""
         self.stage = Stage.JOURNALLING
         self.changes += 1
 
@@ -224,9 +205,8 @@ class Adoption:
 class Rounds:
     """The open rounds by fragment, what paces them, and what was measured of them.
 
-    `barren` is the number of the next round if nobody was eligible for it. `abandoned_s` tells when
-    rounds were abandoned, by number, so that it is known by how much a late answer missed its own.
-    `ended` counts the changes of rounds that are over.
+    `barren` is the number of the next round if nobody was eligible for it. `abandoned_s` says by
+    how much a late answer missed its round. `ended` counts the changes of rounds that are over.
     """
 
     pace: Pace
@@ -252,7 +232,6 @@ class Rounds:
         return round_
 
     def abandon(self, round_: Round, now_s: float) -> None:
-        """End a round below its quorum."""
         self.remove(round_.fragment)
         self.abandoned_s[round_.number] = now_s
         if len(self.abandoned_s) > ABANDONED_KEPT:
@@ -263,7 +242,6 @@ class Rounds:
         self.barren = number
 
     def await_adoption(self, fragment: int, version: Version, round_: Round) -> None:
-        """Count the reports that a round's version was adopted, from now on."""
         assert round_.closed_s is not None, "a round is closed before it is merged"
         quorum = round_.quorum or len(round_.arrived)
         self.adoptions[fragment] = Adoption(version, round_.closed_s, quorum)
@@ -271,7 +249,7 @@ class Rounds:
     def count_adoption(
         self, fragment: int, before: Version | None, held: Version | None, now_s: float
     ) -> None:
-        """Take in what a learner holds of a fragment; the K-th adoption measures ξ_sync."""
+        """Count an adoption of a fragment; the K-th one measures ξ_sync."""
         adoption = self.adoptions.get(fragment)
         if adoption is None or held is None or held < adoption.version:
             return

@@ -1,9 +1,8 @@
 """Rounds: on which fragment the next one opens, who is asked, when it closes or is abandoned.
 
-Protocol §3 has the order of rounds, and §3.1 the **turns** of `trigger: learner`. What a learner
-asks for is in its reports and in its Hello, so nothing is lost with a link or with a syncer. A
-report asks once; if nothing came of the round, the next report asks anew. The learning-rate clock
-goes on as such a round is merged, not as it is opened: nobody moves it by asking.
+Protocol §3 has the order of rounds, and §3.1 the **turns** of `trigger: learner`. A report asks for
+a turn once; if nothing came of the round, the next report asks anew. The learning-rate clock goes
+on as such a round is merged, not as it is opened: nobody moves it by asking.
 
 Reference: Asynchronous Local-SGD (arXiv 2401.09135), algorithm 2.
 Deviation: there, transfers of several learners may overlap; here one round's exchange ends first.
@@ -16,13 +15,13 @@ from islands.protocol.identities import Fate, FragmentIndex, LearnerName, Role, 
 from islands.protocol.messages.training import Contribution, PullFragment
 from islands.protocol.settings.choices import Automatic, LearnerWaits
 from islands.protocol.syncer.actions import BeginMerge, MergePart
-from islands.protocol.syncer.commits import in_time_share
+from islands.protocol.syncer.commits import in_time_fraction
 from islands.protocol.syncer.contribution_admission import Refusal, refuse
-from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.eligibility import NOT_ADOPTED
 from islands.protocol.syncer.grace import Patience, grace_s, patience
 from islands.protocol.syncer.health import NAMED_MOST
 from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.memory import RunMemory
 from islands.protocol.syncer.recipients import asks_all
 from islands.protocol.syncer.rounds import Admitted, Round, Stage
 from islands.protocol.tape import round_entries
@@ -31,13 +30,10 @@ CYCLES_UNASKED = 2
 """After so many cycles of P rounds without being asked, a learner counts as left out."""
 
 
-def open_rounds(core: Core, now_s: float) -> None:
-    """Open as many rounds as compute has earned and the overlap can hide (`grace.py`).
-
-    Where learners gossip there is none before the closing ones.
-    """
+def open_rounds(core: RunMemory, now_s: float) -> None:
+    """Open as many rounds as compute has earned and the overlap can hide (`grace.py`)."""
     if core.settings.gossip.on:
-        return
+        return  # the only ones are the closing ones
     limit = core.settings.open_rounds(core.fragments, core.overlap_steps)
     while len(core.rounds.open) < limit and (core.pace_allows() or _somebody_leaves(core)):
         number = core.durable.round
@@ -55,19 +51,15 @@ def open_rounds(core: Core, now_s: float) -> None:
         core.rounds.pace.opened(core.settings.interval_steps / core.fragments)
 
 
-def _somebody_leaves(core: Core) -> bool:
-    """Return whether a learner that has stopped to leave has work for the next round.
-
-    It is gone in a moment, so the round opens before it is due, and the next ones come later by the
-    pace.
-    """
+def _somebody_leaves(core: RunMemory) -> bool:
+    """Return whether a learner that is gone in a moment has work for the next round."""
     if core.settings.learner_waits is not LearnerWaits.NEVER:
         return False
     fragment = core.durable.round % core.fragments
     return any(core.ineligible(name, fragment) is None for name in core.members.index.leaving)
 
 
-def _patience(core: Core, names: list[LearnerName]) -> Patience | None:
+def _patience(core: RunMemory, names: list[LearnerName]) -> Patience | None:
     """Return how patient a round with K = `auto` is; None if it awaits all that it asks."""
     if core.settings.learner_waits is LearnerWaits.AT_TAU:
         return None
@@ -76,7 +68,7 @@ def _patience(core: Core, names: list[LearnerName]) -> Patience | None:
 
 
 def open_round(
-    core: Core,
+    core: RunMemory,
     fragment: int,
     names: list[LearnerName],
     quorum: int | None,
@@ -111,26 +103,26 @@ def open_round(
         usual_s = core.members.learners[name].exchange.usual_s
         if waits is not None and reason == NOT_ADOPTED and waits.awaits(usual_s):
             round_.await_adoption_of(name)
-        _tell_left_out(core, core.members.learners[name], reason or "", now_s)
+        _record_left_out(core, core.members.learners[name], reason or "", now_s)
 
 
-def ask(core: Core, round_: Round, learner: LearnerRecord, now_s: float) -> None:
+def ask(core: RunMemory, round_: Round, learner: LearnerRecord, now_s: float) -> None:
     waits_s = core.answer_timeout_s(learner)
     if core.closing is not None:
         waits_s = core.closing.patience_s
     ticket = Ticket(core.durable.epoch, round_.number, learner.name, learner.incarnation)
     round_.ask(learner.name, ticket, now_s, now_s + waits_s, learner.exchange.usual_s)
     if learner.left_out:
-        asked_again = round_entries.AskedAgain(
-            learner.name, learner.unasked_rounds, learner.left_out
-        )
-        core.record(asked_again)
+        rounds, reason = learner.unasked_rounds, learner.left_out
+        core.record(round_entries.AskedAgain(learner.name, rounds, reason))
     learner.unasked_rounds, learner.left_out = 0, ""
     core.members.asked(learner.name)
     send_pull(core, learner, round_.number, round_.fragment, now_s)
 
 
-def send_pull(core: Core, learner: LearnerRecord, number: int, fragment: int, now_s: float) -> None:
+def send_pull(
+    core: RunMemory, learner: LearnerRecord, number: int, fragment: int, now_s: float
+) -> None:
     """Send a pull, or send it again; the ticket stays the same."""
     ticket = Ticket(core.durable.epoch, number, learner.name, learner.incarnation)
     learner.pulls.send(number, fragment, now_s)
@@ -139,11 +131,8 @@ def send_pull(core: Core, learner: LearnerRecord, number: int, fragment: int, no
     core.send(learner.connection, pull)
 
 
-def _tell_left_out(core: Core, learner: LearnerRecord, reason: str, now_s: float) -> None:
-    """Put on the tape that a learner which could be asked is not, for two cycles of rounds.
-
-    Over a slow link, two exchanges with nothing asked in between are ordinary.
-    """
+def _record_left_out(core: RunMemory, learner: LearnerRecord, reason: str, now_s: float) -> None:
+    """Put on the tape that a learner which could be asked is not, for two cycles of rounds."""
     learner.waits_unasked(reason, now_s)
     timing, exchange_s = core.settings.timing, learner.exchange.measured_s(core.step_s) or 0.0
     patient_s = max(timing.scaled(timing.suspect_s), CYCLES_UNASKED * exchange_s)
@@ -153,7 +142,7 @@ def _tell_left_out(core: Core, learner: LearnerRecord, reason: str, now_s: float
         core.record(round_entries.LeftOut(learner.name, reason, learner.unasked_rounds))
 
 
-def close_rounds(core: Core, now_s: float) -> None:
+def close_rounds(core: RunMemory, now_s: float) -> None:
     """Close every round that need not wait any longer; abandon those that wait in vain."""
     for fragment in sorted(core.rounds.open):
         round_ = core.rounds.open[fragment]
@@ -167,7 +156,7 @@ def close_rounds(core: Core, now_s: float) -> None:
             _collect(core, round_, now_s)
 
 
-def _collect(core: Core, round_: Round, now_s: float) -> None:
+def _collect(core: RunMemory, round_: Round, now_s: float) -> None:
     """Below its quorum a round asks whoever becomes eligible, but for K = all, which has asked."""
     asks = round_.quorum is not None or round_.patience is not None or not round_.awaited
     if asks and asks_all(core):
@@ -181,17 +170,14 @@ def _collect(core: Core, round_: Round, now_s: float) -> None:
         _close(core, round_, now_s)
 
 
-def _complete_for_good(core: Core, round_: Round) -> bool:
-    """Return whether who contributed waits for a merge that nobody else will contribute to.
-
-    Where learners wait, those that have no quota left would otherwise hold the others up.
-    """
+def _complete_for_good(core: RunMemory, round_: Round) -> bool:
+    """Return whether nobody else will contribute to a merge that its contributors wait for."""
     if core.settings.learner_waits is LearnerWaits.NEVER or core.closing is not None:
         return False
     return bool(round_.arrived) and not round_.awaited and core.nobody_steps()
 
 
-def _give_up(core: Core, round_: Round, now_s: float) -> None:
+def _give_up(core: RunMemory, round_: Round, now_s: float) -> None:
     """End a round's wait: with K = all, excuse silent learners; below K, abandon the round."""
     silent = round_.waiting
     if core.closing is not None:
@@ -205,19 +191,13 @@ def _give_up(core: Core, round_: Round, now_s: float) -> None:
     abandon(core, round_, now_s, f"{len(round_.arrived)} of {missing} answers")
 
 
-def current_grace_s(core: Core) -> float:
-    """Return the seconds that a round now waits after its quorum (`grace.py`)."""
-    settings = core.settings
-    return grace_s(
-        core.rounds.durations, overlap_steps=core.overlap_steps, safety=settings.grace_safety
-    )
+def current_grace_s(core: RunMemory) -> float:
+    safety = core.settings.grace_safety
+    return grace_s(core.rounds.durations, overlap_steps=core.overlap_steps, safety=safety)
 
 
-def _ask_newly_eligible(core: Core, round_: Round, now_s: float) -> None:
-    """Ask learners not asked yet and, after a while, again those that had nothing to contribute.
-
-    All learners are examined once, and again with every sweep; in between only those that changed.
-    """
+def _ask_newly_eligible(core: RunMemory, round_: Round, now_s: float) -> None:
+    """Ask all who may be asked now; between two sweeps only those that changed are examined."""
     for name in core.names() if round_.search() else sorted(core.members.touched):
         learner = core.members.learners.get(name)
         if learner is None or not _may_ask(core, round_, learner, now_s):
@@ -226,7 +206,7 @@ def _ask_newly_eligible(core: Core, round_: Round, now_s: float) -> None:
             ask_later(core, round_, learner, now_s)
 
 
-def _may_ask(core: Core, round_: Round, learner: LearnerRecord, now_s: float) -> bool:
+def _may_ask(core: RunMemory, round_: Round, learner: LearnerRecord, now_s: float) -> bool:
     """Return whether a round has not asked a learner yet, or only in vain, and a while ago."""
     asked_s = round_.asked_s.get(learner.name)
     if asked_s is None:
@@ -237,12 +217,12 @@ def _may_ask(core: Core, round_: Round, learner: LearnerRecord, now_s: float) ->
     return not answered and now_s - asked_s >= core.resend_s(learner.exchange.answers_s.value)
 
 
-def ask_later(core: Core, round_: Round, learner: LearnerRecord, now_s: float) -> None:
+def ask_later(core: RunMemory, round_: Round, learner: LearnerRecord, now_s: float) -> None:
     ask(core, round_, learner, now_s)
     core.record(round_entries.Asked(str(round_.asked[learner.name]), round_.fragment))
 
 
-def abandon(core: Core, round_: Round, now_s: float, reason: str) -> None:
+def abandon(core: RunMemory, round_: Round, now_s: float, reason: str) -> None:
     """Abandon a round below its quorum: its contributions are late, their tokens still pending."""
     core.rounds.abandon(round_, now_s)
     core.health.merge_watch.count_abandoned()
@@ -262,7 +242,7 @@ def abandon(core: Core, round_: Round, now_s: float, reason: str) -> None:
         refuse(core, round_.arrived[name].contribution, late, None)
 
 
-def _close(core: Core, round_: Round, now_s: float) -> None:
+def _close(core: RunMemory, round_: Round, now_s: float) -> None:
     """Clip norms, then merge what has arrived."""
     admitted = _clipped(core, round_)
     for one, scale in admitted:
@@ -270,37 +250,37 @@ def _close(core: Core, round_: Round, now_s: float) -> None:
         core.rounds.gauges[round_.fragment].merged(name, one.rate, scale)
     if not asks_all(core):
         for one, _ in admitted:
-            share = min(1.0, one.contribution.steps / core.settings.interval_steps)
-            core.advance_clock(core.rounds.pace.round_interval_steps * share)
+            turn = min(1.0, one.contribution.steps / core.settings.interval_steps)
+            core.advance_clock(core.rounds.pace.round_interval_steps * turn)
     round_.merge(now_s)
     _record_closing(core, round_)
     target = Version(core.durable.epoch, round_.version.number + 1)
     parts = tuple(
-        _part(one, scale, _share(core, round_, one.contribution)) for one, scale in admitted
+        _part(one, scale, _fraction(core, round_, one.contribution)) for one, scale in admitted
     )
     core.actions.append(BeginMerge(round_.fragment, round_.number, round_.version, target, parts))
 
 
-def _clipped(core: Core, round_: Round) -> list[tuple[Admitted, float]]:
+def _clipped(core: RunMemory, round_: Round) -> list[tuple[Admitted, float]]:
     """Return the contributions to merge, by name, each with the factor that clips its norm."""
     rates = {str(name): one.rate for name, one in round_.arrived.items()}
     scales = core.rounds.gauges[round_.fragment].scales(rates)
     return [(round_.arrived[name], scales[str(name)]) for name in sorted(round_.arrived)]
 
 
-def _part(one: Admitted, scale: float, share: float) -> MergePart:
+def _part(one: Admitted, scale: float, fraction: float) -> MergePart:
     contribution = one.contribution
     return MergePart(
         ticket=contribution.ticket,
         connection=one.connection,
         base=contribution.base,
-        steps=max(1, round(share * contribution.steps)),
-        tokens=max(1, round(share * contribution.tokens)),
-        scale=scale * share,
+        steps=max(1, round(fraction * contribution.steps)),
+        tokens=max(1, round(fraction * contribution.tokens)),
+        scale=scale * fraction,
     )
 
 
-def _share(core: Core, round_: Round, contribution: Contribution) -> float:
+def _fraction(core: RunMemory, round_: Round, contribution: Contribution) -> float:
     """Return how much of a contribution is merged: at the end, a few intervals (`commits.py`)."""
     if core.closing is None or core.settings.gossip.on:
         return 1.0
@@ -308,15 +288,11 @@ def _share(core: Core, round_: Round, contribution: Contribution) -> float:
     step_s = 0.0 if learner is None else learner.step_s
     faster = max(1.0, core.step_s / step_s) if step_s > 0 else 1.0
     usual = median_low(each.contribution.steps for each in round_.arrived.values())
-    return in_time_share(contribution.steps, usual, core.settings.interval_steps * faster)
+    return in_time_fraction(contribution.steps, usual, core.settings.interval_steps * faster)
 
 
-def _record_closing(core: Core, round_: Round) -> None:
-    learners = max(1, core.learner_count)
-    behind = [
-        round_.version.number - admitted.contribution.base.number
-        for admitted in round_.arrived.values()
-    ]
+def _record_closing(core: RunMemory, round_: Round) -> None:
+    behind = [round_.version.number - one.base.number for one in round_.contributions]
     core.record(
         round_entries.Closed(
             round=round_.number,
@@ -324,18 +300,14 @@ def _record_closing(core: Core, round_: Round) -> None:
             arrived=sorted(round_.arrived),
             excused={name: round_.excused[name] for name in sorted(round_.excused)},
             waiting=sorted(round_.waiting),
-            share=len(round_.arrived) / learners,
+            share=len(round_.arrived) / max(1, core.learner_count),
             staleness=fmean(behind),
         )
     )
 
 
-def open_turns(core: Core, now_s: float) -> None:
-    """Open a round on each fragment that has none, for the learner that has waited longest.
-
-    All that ask are looked at only where one of them was found eligible: a learner becomes so by a
-    change of its own, never by a merge.
-    """
+def open_turns(core: RunMemory, now_s: float) -> None:
+    """Open a round on each fragment that has none, for the learner that has waited longest."""
     core.update_indexes()
     index, learners = core.members.index, core.members.learners
     index.look_for_turns(learners, lambda name, each: core.ineligible(name, each) is None)
@@ -350,7 +322,7 @@ def open_turns(core: Core, now_s: float) -> None:
         open_round(core, fragment, [chosen], None, now_s)
 
 
-def _next_turn(core: Core, fragment: int) -> LearnerName | None:
+def _next_turn(core: RunMemory, fragment: int) -> LearnerName | None:
     """Return the eligible learner that asks for this fragment and has the oldest base of it."""
     asking = [
         (core.members.learners[name].holds(fragment), name)

@@ -10,10 +10,11 @@ from islands.protocol.identities import (
     Role,
     Version,
 )
-from islands.protocol.messages.training import FragmentRequest, FragmentSeed
+from islands.protocol.messages.training import FragmentRequest
 from islands.protocol.syncer.actions import InstallSeed
-from islands.protocol.syncer.core import Core
+from islands.protocol.syncer.events import InitialRead, SeedArrived
 from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.memory import EVENTS, RunMemory
 from islands.protocol.syncer.recipients import send_to_all
 from islands.protocol.syncer.timeouts import doubled_s
 from islands.protocol.syncer.versions import Published, Seeding, newest_of
@@ -26,10 +27,10 @@ SEED_REPEATS = 5
 asked."""
 
 
-def request_seed(core: Core, now_s: float) -> None:
+def request_seed(core: RunMemory, now_s: float) -> None:
     """Ask for version 0 if the run has none: a member that outlived its journal, or any learner.
 
-    In place of the latter, a version 0 that was read from a file is installed. A learner whose
+    Instead of the latter, a version 0 that was read from a file is installed. A learner whose
     offer was refused is asked again only after the others.
     """
     versions = core.versions
@@ -61,12 +62,10 @@ def request_seed(core: Core, now_s: float) -> None:
 
 
 def _may_seed(learner: LearnerRecord) -> bool:
-    """Return whether a learner has an initial value to offer and can be reached."""
     return learner.role is Role.LEARNER and learner.phase is Phase.HEALING and learner.reachable
 
 
-def repeat_request(core: Core, now_s: float, interval_s: float) -> None:
-    """Ask again for what has not arrived, each time after twice the wait."""
+def repeat_request(core: RunMemory, now_s: float, interval_s: float) -> None:
     seeding = core.versions.seeding
     if seeding is None:
         return
@@ -78,7 +77,7 @@ def repeat_request(core: Core, now_s: float, interval_s: float) -> None:
         _ask_for_missing(core, now_s)
 
 
-def _ask_for_missing(core: Core, now_s: float) -> None:
+def _ask_for_missing(core: RunMemory, now_s: float) -> None:
     """Ask the seeding learner (again) for what has not arrived, or ask another one."""
     seeding = core.versions.seeding
     if seeding is None or seeding.journalled is not None:
@@ -92,7 +91,7 @@ def _ask_for_missing(core: Core, now_s: float) -> None:
     _ask_for(core, seeding, [*missing, *seeding.ask_further(core.fragments)])
 
 
-def _ask_for(core: Core, seeding: Seeding, fragments: Iterable[int]) -> None:
+def _ask_for(core: RunMemory, seeding: Seeding, fragments: Iterable[int]) -> None:
     connection = core.members.learners[seeding.name].connection
     for index in fragments:
         assert connection is not None, "the seeding learner is reachable"
@@ -100,7 +99,7 @@ def _ask_for(core: Core, seeding: Seeding, fragments: Iterable[int]) -> None:
         core.send(connection, request)
 
 
-def _give_up_late(core: Core, seeding: Seeding) -> None:
+def _give_up_late(core: RunMemory, seeding: Seeding) -> None:
     """Give up a learner that was asked often and sent nothing new, if another one is able.
 
     A large seed takes long over a slow link, and the next learner's link may be as slow. So a
@@ -123,9 +122,15 @@ def _give_up_late(core: Core, seeding: Seeding) -> None:
     )
 
 
-def on_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
-    """Take in a fragment of the initial value; once all are here, they become version 0 at once."""
-    seeding = core.versions.seeding
+@EVENTS.handles(InitialRead)
+def on_initial_read(core: RunMemory, event: InitialRead, _now_s: float) -> None:
+    core.versions.keep_initial(event.digests)
+
+
+@EVENTS.handles(SeedArrived)
+def on_seed(core: RunMemory, event: SeedArrived, _now_s: float) -> None:
+    """Admit a fragment of the initial value; once all have arrived, they are version 0."""
+    seed, seeding = event.seed, core.versions.seeding
     if seeding is None or seeding.journalled is not None:
         return
     sender = (seed.epoch, seed.name, seed.incarnation)
@@ -134,7 +139,7 @@ def on_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
     if not 0 <= seed.fragment < core.fragments:
         return
     digest = seeding.promised[seed.fragment].digest if seeding.promised else seed.digest
-    if not intact or seed.digest != digest:
+    if not event.intact or seed.digest != digest:
         seeding.refused = True
         core.members.learners[seeding.name].kept = ()  # its promise of them does not count any more
         core.record(round_entries.SeedRefused(seed.name, seed.fragment))
@@ -146,14 +151,14 @@ def on_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
     _install(core, seeding)
 
 
-def _install_read(core: Core, digests: tuple[str, ...], now_s: float) -> None:
+def _install_read(core: RunMemory, digests: tuple[str, ...], now_s: float) -> None:
     by_fragment = dict(enumerate(digests))
     seeding = Seeding(LearnerName(""), Incarnation(0, 0), now_s, by_fragment)
     core.versions.begin_seeding(seeding, asks=False)
     _install(core, seeding)
 
 
-def _install(core: Core, seeding: Seeding) -> None:
+def _install(core: RunMemory, seeding: Seeding) -> None:
     version = Version(core.durable.epoch, 0)
     digests = tuple(seeding.digests[index] for index in range(core.fragments))
     core.actions.append(InstallSeed(version, digests))
@@ -162,7 +167,7 @@ def _install(core: Core, seeding: Seeding) -> None:
     _journal_next(core, seeding)
 
 
-def _journal_next(core: Core, seeding: Seeding) -> None:
+def _journal_next(core: RunMemory, seeding: Seeding) -> None:
     index = seeding.journalled
     assert index is not None, "the seed is complete"
     version = Version(core.durable.epoch, 0)
@@ -170,7 +175,7 @@ def _journal_next(core: Core, seeding: Seeding) -> None:
     core.write_fragment(index)
 
 
-def journal_seed(core: Core, seeding: Seeding, now_s: float) -> None:
+def journal_seed(core: RunMemory, seeding: Seeding, now_s: float) -> None:
     """Journal the next fragment of version 0; when all are durable, commit them together."""
     assert seeding.journalled is not None, "the seed is complete"
     seeding.journalled += 1
@@ -180,5 +185,5 @@ def journal_seed(core: Core, seeding: Seeding, now_s: float) -> None:
     core.versions.end_seeding()
     for index, newest in enumerate(core.durable.published):
         assert newest is not None, "every fragment is journalled"
-        core.versions.commit(index, newest, newest)
+        core.versions.commit(index, newest)
     send_to_all(core, list(range(core.fragments)), now_s)

@@ -5,22 +5,30 @@ supervisor, or by meeting a higher incarnation of the same name, and remembers i
 """
 
 from islands.protocol.errors import OutdatedError
+from islands.protocol.handlers import Received, claimed_name
 from islands.protocol.identities import LearnerName, Role, Status
-from islands.protocol.messages.membership import Evicted, Leave, Member, MembershipChanged, Refused
+from islands.protocol.messages.membership import (
+    RUN_OVER,
+    Evicted,
+    Leave,
+    Member,
+    MembershipChanged,
+    Refused,
+    Stop,
+)
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.messages.training import FinalRound, Hello, Paused, Welcome
+from islands.protocol.syncer import events, reports
 from islands.protocol.syncer.actions import Dismiss
 from islands.protocol.syncer.closing import begin_closing
-from islands.protocol.syncer.core import HANDLERS, Core
 from islands.protocol.syncer.donors import name_donor
-from islands.protocol.syncer.events import LinkOpened
 from islands.protocol.syncer.health import end_reason
 from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.memory import EVENTS, HANDLERS, RunMemory
 from islands.protocol.syncer.pausing import set_paused
 from islands.protocol.syncer.plausibility import news_of
 from islands.protocol.syncer.precision import AdaptivePrecision
 from islands.protocol.syncer.recipients import send_lacking
-from islands.protocol.syncer.reports import admit_report, goes_back, last_word, wrong_because
 from islands.protocol.syncer.retirement import close_accounts, end, retire
 from islands.protocol.syncer.rounds import Stage
 from islands.protocol.syncer.scheduling import ask_later
@@ -31,13 +39,34 @@ SHOWN = 80
 """Most characters of a peer's text in a refusal."""
 
 
-def on_link_opened(core: Core, event: LinkOpened, now_s: float) -> None:
-    """Admit a peer to this syncer, or dismiss it with a sentence that says what differs.
+def end_peer(core: RunMemory, event: events.PeerEvent, wrong: str, now_s: float) -> None:
+    """End the incarnation, or at least the link, of a peer whose message could not be handled."""
+    match event:
+        case (
+            events.LinkOpened(hello=message)
+            | Received(message=message)
+            | events.ContributionArrived(contribution=message)
+            | events.SeedArrived(seed=message)
+        ):
+            name = LearnerName(claimed_name(message) or "")
+    connection = None if isinstance(event, events.SeedArrived) else event.connection
+    learner = core.members.learners.get(name)
+    if learner is not None:
+        reports.dismiss_wrong(core, learner, wrong, now_s)
+    elif connection is not None:
+        core.record(member_entries.WrongReport(name, wrong))
+        reason = f"what it said cannot be handled: {wrong}"
+        core.actions.append(Dismiss(connection, Refused(name, reason, retry=False)))
 
-    Links are numbered in the order in which they were opened: a hello that comes late, over a link
-    that its sender has replaced, changes nothing.
-    """
+
+@EVENTS.handles(events.LinkOpened)
+def on_link_opened(core: RunMemory, event: events.LinkOpened, now_s: float) -> None:
+    """Admit a peer, or dismiss it with a sentence; over a replaced link it changes nothing."""
     hello, connection = event.hello, event.connection
+    if core.over:
+        stop, over = Stop(core.durable.finished or ""), Refused(hello.name, RUN_OVER, retry=False)
+        core.actions.append(Dismiss(connection, stop if event.trusted else over))
+        return
     if event.trusted and event.fenced:
         raise OutdatedError(
             f"{hello.name} follows another start of the syncer, of epoch {hello.epoch_seen}, and "
@@ -70,8 +99,9 @@ def on_link_opened(core: Core, event: LinkOpened, now_s: float) -> None:
     if core.closing is not None:
         core.send(connection, FinalRound(core.durable.epoch, core.closing.reason))
     core.record(member_entries.Linked(hello.name, str(hello.incarnation)))
-    if not goes_back(learner.progress, hello.progress, news_of(learner.progress, hello.progress)):
-        admit_report(core, learner, hello.progress)
+    before, report = learner.progress, hello.progress
+    if not reports.goes_back(before, report, news_of(before, report)):
+        reports.admit_report(core, learner, report)
     interval_s = core.resend_s(learner.exchange.adoptions_s.value)
     send_lacking(core, learner, now_s, interval_s, hello.digests)
     if learner.role is Role.LEARNER:
@@ -81,7 +111,9 @@ def on_link_opened(core: Core, event: LinkOpened, now_s: float) -> None:
         _ask_again(core, learner, now_s)
 
 
-def _refusal(core: Core, hello: Hello, now_s: float, *, trusted: bool) -> Refused | Evicted | None:
+def _refusal(
+    core: RunMemory, hello: Hello, now_s: float, *, trusted: bool
+) -> Refused | Evicted | None:
     def refused(reason: str) -> Refused:
         return Refused(hello.name, reason, retry=False)
 
@@ -115,25 +147,27 @@ def _refusal(core: Core, hello: Hello, now_s: float, *, trusted: bool) -> Refuse
     return None if wrong is None else _part(core, hello, wrong, now_s)
 
 
-def _part(core: Core, hello: Hello, wrong: str, now_s: float) -> Refused | Evicted:
+def _part(core: RunMemory, hello: Hello, wrong: str, now_s: float) -> Refused | Evicted:
     """Return the last message to a peer whose books differ from ours; the excess is in no book."""
     book = core.durable.ledger.books.get(hello.name)
     same = book is not None and book.incarnation == hello.incarnation
-    untold = hello.progress.tokens - (book.processed if book is not None and same else 0)
-    return last_word(core, hello.name, hello.incarnation, wrong, now_s, untold_tokens=untold)
+    unknown = hello.progress.tokens - (book.processed if book is not None and same else 0)
+    return reports.last_word(
+        core, hello.name, hello.incarnation, wrong, now_s, unknown_tokens=unknown
+    )
 
 
-def _wrong_because(core: Core, hello: Hello) -> str | None:
+def _wrong_because(core: RunMemory, hello: Hello) -> str | None:
     report, known = hello.progress, core.members.learners.get(hello.name)
     same = known is not None and known.incarnation == hello.incarnation
     before = known.progress if known is not None and same else None
     news = news_of(before, report)
-    if before is not None and goes_back(before, report, news):
+    if before is not None and reports.goes_back(before, report, news):
         return None  # an old report, delivered once more, is not taken in
-    return wrong_because(core, report, before, news)
+    return reports.wrong_because(core, report, before, news)
 
 
-def _fenced(core: Core, hello: Hello) -> bool:
+def _fenced(core: RunMemory, hello: Hello) -> bool:
     """Return whether an incarnation has ended, is followed by a newer one, or is another process.
 
     A process that holds less than its incarnation was known to hold is another one: a supervisor
@@ -149,7 +183,7 @@ def _fenced(core: Core, hello: Hello) -> bool:
     return ended or any(hello.incarnation < incarnation for incarnation in newer)
 
 
-def _new_record(core: Core, hello: Hello) -> LearnerRecord:
+def _new_record(core: RunMemory, hello: Hello) -> LearnerRecord:
     levels = core.members.levels
     precision = AdaptivePrecision(levels, len(levels) - 1)
     learner = LearnerRecord(
@@ -171,13 +205,13 @@ def _new_record(core: Core, hello: Hello) -> LearnerRecord:
     return learner
 
 
-def _welcome(core: Core, learner: LearnerRecord, hello: Hello, now_s: float) -> Welcome:
+def _welcome(core: RunMemory, learner: LearnerRecord, hello: Hello, now_s: float) -> Welcome:
     versions = tuple(None if held is None else held.version for held in core.versions.published)
     donor = name_donor(core, learner, hello, now_s)
     return Welcome(core.durable.epoch, versions, donor, core.epoch_proof)
 
 
-def _ask_again(core: Core, learner: LearnerRecord, now_s: float) -> None:
+def _ask_again(core: RunMemory, learner: LearnerRecord, now_s: float) -> None:
     """Ask a learner whose link came back for what it has not answered; its excuse is over."""
     for round_ in core.rounds.open.values():
         collecting = round_.stage is Stage.COLLECTING
@@ -190,14 +224,12 @@ def _ask_again(core: Core, learner: LearnerRecord, now_s: float) -> None:
                 round_.excuse(learner.name, "link reopened, not eligible yet")
 
 
-def on_link_closed(core: Core, name: LearnerName, connection: int, now_s: float) -> None:
-    """Handle the end of a link; a newer link of the same peer is left alone.
-
-    An observer has no account to come back to, so it is forgotten with its link, but for what the
-    last few were sent.
-    """
+@EVENTS.handles(events.LinkClosed)
+def on_link_closed(core: RunMemory, event: events.LinkClosed, now_s: float) -> None:
+    """Handle the end of a link; an observer has no account to come back to, so it is forgotten."""
+    name = LearnerName(event.name)
     learner = core.members.learners.get(name)
-    if learner is None or learner.connection != connection:
+    if learner is None or learner.connection != event.connection:
         return
     if learner.role is not Role.LEARNER:
         core.members.remove(name)
@@ -212,13 +244,13 @@ def on_link_closed(core: Core, name: LearnerName, connection: int, now_s: float)
         core.record(member_entries.LinkUnsteady(name, times))
 
 
-def _excuse_everywhere(core: Core, name: LearnerName, reason: str) -> None:
+def _excuse_everywhere(core: RunMemory, name: LearnerName, reason: str) -> None:
     for round_ in core.rounds.open.values():
         round_.excuse(name, reason)
 
 
 @HANDLERS.handles(Leave)
-def on_leave(core: Core, leave: Leave, _connection: int, now_s: float) -> None:
+def on_leave(core: RunMemory, leave: Leave, _connection: int, now_s: float) -> None:
     """End the incarnation of a learner that leaves, and the run once every learner has diverged."""
     learner = core.members.learners.get(leave.name)
     current = learner is not None and learner.incarnation == leave.incarnation
@@ -236,8 +268,8 @@ def on_leave(core: Core, leave: Leave, _connection: int, now_s: float) -> None:
         begin_closing(core, end_reason(core.settings), now_s)
 
 
-def on_membership(core: Core, page: MembershipChanged, now_s: float) -> None:
-    """Apply a page of the supervisor's view; a page of an older supervisor is ignored."""
+@EVENTS.handles(MembershipChanged)
+def on_membership(core: RunMemory, page: MembershipChanged, now_s: float) -> None:
     if not core.members.view.take(page):
         return
     if page.paused is not None:
@@ -258,7 +290,7 @@ def on_membership(core: Core, page: MembershipChanged, now_s: float) -> None:
     _end_absent(core, now_s)
 
 
-def _fence_older(core: Core, member: Member) -> None:
+def _fence_older(core: RunMemory, member: Member) -> None:
     """End what the view ended or replaced: linked, known from the journal only, or never seen."""
     name, ended = member.name, member.status.ended
     learner = core.members.learners.get(name)
@@ -277,14 +309,11 @@ def _fence_older(core: Core, member: Member) -> None:
         core.durable.fence.end(name, member.incarnation)
 
 
-def _end_absent(core: Core, now_s: float) -> None:
-    """End incarnations that the supervisor does not know, and so can never evict.
+def _end_absent(core: RunMemory, now_s: float) -> None:
+    """End incarnations that a restarted supervisor does not know, and so can never evict.
 
-    A restarted supervisor knows only members whose heartbeats it hears. A learner that died
-    together with its predecessor is in no view, and would keep its quota and its shards for ever.
-    So an incarnation is ended if it was neither in the view nor linked for twice the time to an
-    eviction. The supervisor answers every heartbeat, so the view is examined once per heartbeat,
-    and only if it is complete.
+    Such a one was neither in the view nor linked for twice the time to an eviction. The view is
+    examined once per heartbeat, and only if it is complete.
     """
     view, timing = core.members.view, core.settings.timing
     if not view.complete or now_s - view.looked_s < timing.scaled(timing.heartbeat_s):

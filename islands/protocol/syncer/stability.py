@@ -11,11 +11,7 @@ Both eigenvalues of this map lie inside the unit circle only for
 
 An average has the gain s = 1. RDA keeps the mean length of its contributions in the direction of
 their average, so s grows with their disagreement, up to √M for M of equal weight (the cap of
-`islands.numerics.merge`): learners that disagree about most directions lengthen the step in those
-few that saturate, too.
-
-All this is about SGD whose momentum is never taken away. Of other optimizers nothing is
-said.
+`islands.numerics.merge`). All this is about SGD whose momentum is never taken away.
 """
 
 from math import floor, log10, sqrt
@@ -24,16 +20,11 @@ from islands.protocol.settings.choices import MergeRule
 from islands.protocol.settings.outer import SGD, OuterSettings
 
 MARGIN = 0.9
-"""Share of the limit that is advised, so that a swing dies away."""
+"""Fraction of the limit that is advised, so that a swing dies away."""
 
 
 def gain_max(merge: MergeRule, contributions: int) -> float:
-    """Return the largest s: the merged direction's length as a multiple of the average's.
-
-    Args:
-        merge: The rule for tensors that are not embeddings.
-        contributions: M of one merge; contributions of unequal weight reach less.
-    """
+    """Return the largest s: the merged direction's length as a multiple of the average's."""
     return sqrt(max(1, contributions)) if merge.keeps_length else 1.0
 
 
@@ -49,10 +40,7 @@ def learning_rate_max(outer: OuterSettings, merge: MergeRule, contributions: int
 
 
 def overlong_because(outer: OuterSettings, merge: MergeRule, contributions: int) -> str | None:
-    """Say why an outer step may be too long, and what to set; None if no step can be too long.
-
-    It is None, too, for optimizers that this module has no limit for.
-    """
+    """Say why an SGD step may be too long, and what to set; None if none can be."""
     if outer.kind != SGD:
         return None
     if outer.learning_rate < learning_rate_max(outer, merge, contributions):
@@ -67,10 +55,7 @@ def overlong_because(outer: OuterSettings, merge: MergeRule, contributions: int)
 
 
 def shorter_step(outer: OuterSettings, merge: MergeRule, contributions: int) -> str:
-    """Say what to set so that merges of so many contributions settle: no momentum, and a smaller η.
-
-    At the limit itself a swing goes on as it is; with `MARGIN` it halves within about three merges.
-    """
+    """Say what to set so that a swing of so many contributions halves in about three merges."""
     plain = OuterSettings(learning_rate=1.0, momentum=0.0)
     most = min(1.0, MARGIN * learning_rate_max(plain, merge, contributions))
     within = not outer.momentum and outer.learning_rate <= most
@@ -82,5 +67,5 @@ def shorter_step(outer: OuterSettings, merge: MergeRule, contributions: int) -> 
 
 def _rounded_down(value: float) -> float:
     """Round a number down to two significant digits."""
-    place: float = 10.0 ** (floor(log10(value)) - 1)
-    return floor(value / place * (1 + 1e-9)) * place  # 0.9 is 0.9, and not just below
+    unit: float = 10.0 ** (floor(log10(value)) - 1)
+    return floor(value / unit * (1 + 1e-9)) * unit  # 0.9 is 0.9, and not just below

@@ -1,8 +1,8 @@
 """Whom the run waits for, and when it waits no longer: members that are heard, and do no step.
 
 A member that only sends heartbeats is not evicted for it: it may compile, its device may hang, or
-its user may have paused an own loop. It holds tokens and shards meanwhile. They go to others once
-others want them, and it has stood still for long:
+its user may have paused an own loop. It holds tokens and shards meanwhile. It **stands still**
+after
 
 ======================================================  ============================================
 it has stepped in this incarnation                      max(`stalled_s`, 5 · its step, its exchange)
@@ -11,25 +11,24 @@ linked since this start of the syncer                   max(`stalled_s`, `compil
 no limit is longer than                                 max(`stalled_s`, `compile_s`, 5 · ξ_step)
 ======================================================  ============================================
 
-After this limit it **stands still**: no closing of the run waits for it if it says that it steps or
-begins to, and the tape says that the run waits for it if others want its tokens. After the same
-time once more, its grace, its incarnation ends: its unused quota and its unfinished shards are
-granted to those who want them, and it may come back as another incarnation. That one is granted a
-single batch until it has done a step, so that the last tokens of a run do not go back and forth.
+Then no closing waits for it if it says that it steps or begins to, and the tape says that the run
+waits for it if others want its tokens. After the same time once more its incarnation ends, and its
+tokens and shards go to those who want them. Its next one is granted a single batch until it has
+done a step, so that the last tokens of a run do not go back and forth.
 
-Nobody wants its tokens as long as the budget has a batch for each of the others: a learner that
-everybody can do without keeps what it has. A step and an adopted version are signs of work; a
-heartbeat, a new link or a new phase is none. Whoever has no tokens for a step rests by right, as
-all do while the run is paused, and time in which this process was suspended does not count.
+Nobody wants its tokens as long as the budget has a batch for each of the others. A step and an
+adopted version are signs of work; a heartbeat, a new link or a new phase is none. Whoever has no
+tokens for a step rests by right, as all do while the run is paused, and time in which this process
+was suspended does not count.
 """
 
 from collections.abc import Iterator
 
 from islands.protocol.identities import LearnerName, Phase
 from islands.protocol.syncer.closing import cannot_step, waited_for
-from islands.protocol.syncer.core import Core
 from islands.protocol.syncer.health import NAMED_MOST, Standing
 from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.memory import RunMemory
 from islands.protocol.syncer.retirement import end
 from islands.protocol.tape.round_entries import WaitsFor
 
@@ -40,11 +39,8 @@ GRACE_LIMITS = 2
 FIRST_STEPS = (Phase.JOINING, Phase.HEALING, Phase.COMPILING)
 
 
-def look_at_members(core: Core, now_s: float, late_s: float) -> None:
-    """Note who stands still, end those whose tokens others want, and report for whom the run waits.
-
-    The look may come late, since this process was suspended or blocked.
-    """
+def look_at_members(core: RunMemory, now_s: float, late_s: float) -> None:
+    """Note who stands still, end those whose tokens others want, and say who is waited for."""
     if core.seeded and not core.durable.paused:
         _measure(core, now_s, late_s)
         if core.closing is None:
@@ -58,7 +54,7 @@ def look_at_members(core: Core, now_s: float, late_s: float) -> None:
         core.record(WaitsFor(len(because), {name: because[name] for name in first}))
 
 
-def still_limit_s(core: Core, learner: LearnerRecord | None) -> float:
+def still_limit_s(core: RunMemory, learner: LearnerRecord | None) -> float:
     """Return for how long a member may do no step before it stands still, by the table above."""
     timing = core.settings.timing
     stalled_s = timing.scaled(timing.stalled_s)
@@ -69,14 +65,18 @@ def still_limit_s(core: Core, learner: LearnerRecord | None) -> float:
     return min(own_s, max(first_s, STALLED_STEPS * core.step_s))
 
 
-def _measure(core: Core, now_s: float, late_s: float) -> None:
+def _measure(core: RunMemory, now_s: float, late_s: float) -> None:
     core.health.forget_standing(but=core.durable.ledger.books)
     for name, book in core.durable.ledger.books.items():
         learner, before = core.members.learners.get(name), core.health.standing.get(name)
-        told = None if learner is None else learner.progress.fragments
+        reported = None if learner is None else learner.progress.fragments
         rests = core.durable.leases.holders[name].unused_tokens <= 0 or cannot_step(core, name)
-        if rests or before is None or (before.tokens, before.reported) != (book.processed, told):
-            core.health.stands(name, Standing(book.processed, told, now_s))
+        if (
+            rests
+            or before is None
+            or (before.tokens, before.reported) != (book.processed, reported)
+        ):
+            core.health.stands(name, Standing(book.processed, reported, now_s))
         else:
             before.since_s += late_s
         if learner is not None:
@@ -85,7 +85,7 @@ def _measure(core: Core, now_s: float, late_s: float) -> None:
                 core.health.works(name)
 
 
-def _set_still(core: Core, learner: LearnerRecord, now_s: float) -> None:
+def _set_still(core: RunMemory, learner: LearnerRecord, now_s: float) -> None:
     stood_s = now_s - core.health.standing[learner.name].since_s
     at_work = learner.phase in (Phase.STEPPING, *FIRST_STEPS)
     still = at_work and stood_s >= still_limit_s(core, learner)
@@ -94,7 +94,7 @@ def _set_still(core: Core, learner: LearnerRecord, now_s: float) -> None:
         core.touch(learner.name)
 
 
-def _wanted_from(core: Core) -> Iterator[LearnerName]:
+def _wanted_from(core: RunMemory) -> Iterator[LearnerName]:
     """Yield who holds tokens while the budget has no batch for another one that used up its own."""
     leases, learners = core.durable.leases, core.members.learners
     hungry = (name for name in core.journal.hungry if name in learners and learners[name].reachable)
@@ -109,7 +109,7 @@ def _wanted_from(core: Core) -> Iterator[LearnerName]:
             yield name
 
 
-def _stood_s(core: Core, now_s: float) -> Iterator[tuple[LearnerName, float, float]]:
+def _stood_s(core: RunMemory, now_s: float) -> Iterator[tuple[LearnerName, float, float]]:
     """Yield each name whose tokens others want and that stands still: for how long, its limit."""
     for name in _wanted_from(core):
         stood = core.health.standing.get(name)
@@ -118,12 +118,12 @@ def _stood_s(core: Core, now_s: float) -> Iterator[tuple[LearnerName, float, flo
             yield name, now_s - stood.since_s, limit_s
 
 
-def _held_up_by(core: Core, now_s: float) -> Iterator[tuple[LearnerName, str]]:
+def _held_up_by(core: RunMemory, now_s: float) -> Iterator[tuple[LearnerName, str]]:
     for name, stood_s, _ in _stood_s(core, now_s):
         yield name, f"took no step for {stood_s:.0f} s, and others want its tokens"
 
 
-def _end_idle(core: Core, now_s: float) -> None:
+def _end_idle(core: RunMemory, now_s: float) -> None:
     for name, stood_s, limit_s in list(_stood_s(core, now_s)):
         if stood_s < GRACE_LIMITS * limit_s:
             continue

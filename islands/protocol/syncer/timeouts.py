@@ -14,19 +14,12 @@ the whole end            that, for each stage and each wave of closing rounds;  
 before warning           4 · (step + exchange), or 3 intervals                  at least `round_s`
 =======================  =====================================================  =================
 
-The **exchange** of a learner is the time from a pull to its answer, on this syncer's clock: the way
-there, the copy to the host or the step that it waits for, and the transfer of the fragment back at
-the rate that the link has. It is measured for every answer, also for one that comes too late: so a
-timeout that was too short shows what it should have been. Until there is an answer, the time from
-sending a value to the report of its adoption stands in for it (the same bytes go the other way),
-with the steps added that a copy may take.
-
-No learner is waited for longer because it did not answer (`pulls.py`). The margin is four times, as
-measured times vary (a link is shared, a step compiles), and since waiting too short costs a whole
-exchange, while waiting too long costs little: an absent learner is excused by liveness.
-
-Source: protocol §7, "the rest derive from measured step and transfer times".
-With 4·P·ξ_step alone for a round, none closes where the network is slower.
+The **exchange** of a learner is the time from a pull to its answer, on this syncer's clock. It is
+measured for every answer, also for one that comes too late: so a timeout that was too short shows
+what it should have been. Until there is an answer, the time from sending a value to the report of
+its adoption stands in for it, with the steps added that a copy may take. No learner is waited for
+longer because it did not answer (`pulls.py`). The margin is four times, since waiting too short
+costs a whole exchange, while waiting too long costs little.
 """
 
 from collections import deque
@@ -89,9 +82,8 @@ class Exchange:
     """Times of one incarnation, measured on the syncer's clock.
 
     `answers_s` are from a pull to its answer, `adoptions_s` from sending a value to the report that
-    it is adopted. `ages_s` are the ages of contributions, from the step with which each ends: its
-    copy to the host, and those before it, took as long. `newest_s` are the newest answers, and
-    `late_s` tells by how much the last one missed its round.
+    it is adopted, and `ages_s` from the step with which a contribution ends to its arrival.
+    `newest_s` are the newest answers, and `late_s` is by how much the last one missed its round.
     """
 
     answers_s: Longest = field(default_factory=Longest)
@@ -101,13 +93,11 @@ class Exchange:
     late_s: float | None = None
 
     def answer(self, after_s: float, window: int) -> None:
-        """Measure an answer that arrived, in time or late."""
         self.answers_s.add(after_s, window)
         self.newest_s.append(after_s)
 
     @property
     def usual_s(self) -> float | None:
-        """How long an answer usually takes; None until there was one."""
         return median_low(self.newest_s) if self.newest_s else None
 
     def measured_s(self, step_s: float) -> float | None:
@@ -142,14 +132,7 @@ def doubled_s(interval_s: float, repetitions: int) -> float:
 
 
 def final_patience_s(timing: Timing, *, step_s: float, exchange_s: float) -> float:
-    """Return how long the end of the run waits without progress.
-
-    Args:
-        timing: the run's timing settings.
-        step_s: longest step time of the learners waited for.
-        exchange_s: longest exchange of the learners waited for, with the age of what it brings, or
-            longest adoption of a value.
-    """
+    """Return how long the end waits without progress of a learner with such an exchange."""
     answer_s = min(MARGIN * exchange_s, TIME_MAX_S)
     return max(timing.scaled(timing.final_s), MARGIN * step_s + answer_s)
 
@@ -157,15 +140,7 @@ def final_patience_s(timing: Timing, *, step_s: float, exchange_s: float) -> flo
 def end_at_most_s(
     timing: Timing, *, patience_s: float, fragments: int, at_once: int, measured: bool
 ) -> float:
-    """Return how long the whole end waits for learners, whatever the progress.
-
-    Args:
-        timing: the run's timing settings.
-        patience_s: longest wait of one stage for any reachable learner.
-        fragments: P; each fragment has one closing round.
-        at_once: closing rounds that may be open at the same time.
-        measured: whether every learner with an account can be reached and was measured.
-    """
+    """Return how long the whole end waits, with so many closing rounds at once."""
     waves = -(-fragments // at_once)
     each_s = patience_s if measured else max(patience_s, timing.scaled(timing.compile_s))
     return (CLOSING_STAGES + waves) * each_s

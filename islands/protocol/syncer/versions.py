@@ -1,21 +1,10 @@
 """Versions of fragments: those that are kept, increments between them, and where version 0 is from.
 
-**Increments.** An increment leads from one version to the next. Whoever is some versions behind is
-sent a *chain*: all increments since the version that it has reported as its base, in order. The
-whole value is sent instead to whoever has reported none (a joiner, a process that was restarted),
-or one from which no kept increment leads on (a syncer that was restarted keeps none); where the
-chain would be no shorter; and whenever an update is sent again, since it may be the receiver's copy
-that is wrong.
+Whoever is some versions behind is sent a *chain*: all increments since the version that it has
+reported as its base (protocol §5), which a receiver skips as far as it has them. The whole value is
+sent instead whenever an update is sent again, since it may be the receiver's copy that is wrong.
 
-The chain begins at the version that was reported, not at the one that was sent last: that one may
-be lost or damaged on its way, or replaced in the link's queue. A receiver skips what it has.
-
-**Values taken back** from members, where a syncer has the run's token and no journal.
-
-Members outlive the folder of their hub: each has the value of every fragment that it adopted last.
-Nothing of the journal is left by which such a claim could be verified, so it is trusted as far as
-whoever holds the token is: members are compared with one another, and with what they then send. A
-syncer with a version of its own takes nothing back, whatever a member claims.
+**Values taken back** from members, where a syncer has the run's token and no journal (protocol §8):
 
 ================================================  ================================================
 members have kept                                 version 0 is
@@ -23,18 +12,17 @@ members have kept                                 version 0 is
 nothing                                           a file's or a learner's, as of any new run
 values of one version with unlike digests         that of most of them
 values of several versions                        the newest, of the member that has most of them
-values, and one sends others than it told         that of the next member
+values, and one sends others than it promised     that of the next member
 ================================================  ================================================
 
-Lost are the ledger, the outer optimizer's momentum, the data positions and the clock of the
-learning rate: the run begins anew, from these values.
+Such a claim is trusted as far as whoever holds the token is: members are compared with one another,
+and with what they then send. A syncer with a version of its own takes nothing back.
 """
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from islands.protocol.errors import InvariantError
 from islands.protocol.identities import Incarnation, LearnerName, Version
 from islands.protocol.messages.training import IncrementsSince, Kept
 from islands.protocol.settings.run import INCREMENTS_KEPT, REDIAL_LONGEST_S, RunSettings, Timing
@@ -56,17 +44,7 @@ class Published:
 
 
 class KeptVersions(Collection[Version]):
-    """So many versions, oldest first; whether one is among them is known in constant time.
-
-    Where learners are merged one by one, as many are kept as there are learners, and each of these
-    is looked up at every merge.
-
-    Args:
-        most: how many are kept.
-
-    Attributes:
-        older_held: Whether values older than the newest version's are held (`commits.py`).
-    """
+    """At most `most` versions, oldest first; `older_held`: values of older ones are held."""
 
     def __init__(self, most: int) -> None:
         self.older_held = False
@@ -91,7 +69,6 @@ class KeptVersions(Collection[Version]):
 
     @property
     def newest(self) -> Version | None:
-        """The newest version; None before the first."""
         return next(reversed(self._versions), None)
 
     def left(self, name: LearnerName, held: Version | None) -> None:
@@ -100,7 +77,6 @@ class KeptVersions(Collection[Version]):
             self._left_with[name] = held
 
     def returned(self, name: LearnerName) -> None:
-        """Note that a learner is back, and tells itself what it holds."""
         self._left_with.pop(name, None)
 
     @property
@@ -129,10 +105,7 @@ class KeptIncrement:
 
 @dataclass(slots=True)
 class Increments:
-    """The increments of one fragment that are kept, oldest first.
-
-    One more than `INCREMENTS_KEPT` is held, since the newest may not be committed yet.
-    """
+    """The increments of one fragment, oldest first; the newest may not be committed yet."""
 
     kept: deque[KeptIncrement] = field(default_factory=lambda: deque(maxlen=INCREMENTS_KEPT + 1))
     value_bytes: int = 0
@@ -146,7 +119,6 @@ class Increments:
         self.kept.append(KeptIncrement(before, version, facts.size_bytes))
 
     def release(self) -> None:
-        """Keep none, since the values that they lead on from are freed."""
         self.kept.clear()
 
     def lead(self, held: Version, version: Version) -> bool:
@@ -167,10 +139,7 @@ def increments_since(
     version: Version,
     settings: RunSettings,
 ) -> IncrementsSince | None:
-    """Return from where a receiver is sent increments; None if it is sent the whole value.
-
-    `held` is the version that it reported as its base. Nothing is kept where whole values are sent.
-    """
+    """Return from where a receiver is sent increments; None if it is sent the whole value."""
     if not kept or held is None or not kept[fragment].lead(held, version):
         return None
     return IncrementsSince(held, settings.update_precision)
@@ -184,16 +153,12 @@ SEEDS_AT_ONCE = 4
 class Seeding:
     """The fetch of version 0 from one learner, with the digests of arrived fragments by index.
 
-    `promised` are the values that the learner said to have kept, if it is asked for those.
-
-    A version 0 that was read from a file has no such learner, and is complete from the start.
-
-    Fragments are asked for in order, the first of them at once and each further one when another
-    has arrived; `asked` is the number of those that were.
-
-    Once complete, the fragments are journalled one after the other, since a record names no version
-    whose value neither it nor an earlier record holds; `journalled` is the index of the one being
-    written. `times` counts the requests repeated since the learner `had` sent so many fragments.
+    `promised` are the values that the learner said to have kept, if it is asked for those. A
+    version 0 that was read from a file has no such learner, and is complete from the start.
+    Fragments are asked for in order, and `asked` is the number of those that were. Once complete,
+    they are journalled one after the other, since a record names no version whose value neither it
+    nor an earlier record holds; `journalled` is the index of the one being written. `times` counts
+    the requests repeated since the learner `had` sent so many fragments.
     """
 
     name: LearnerName
@@ -218,10 +183,9 @@ class Versions:
     """The committed versions of every fragment, and the fetch of version 0.
 
     `published` is what is durable of `Durable.published`, so that it may be sent. `increments` is
-    empty if whole values are sent. `initial` tells whether version 0 is to be that of a file, so
-    that no learner is asked for its own, and `read` are the digests of it once it is read. Up to
-    `returns_until_s` a run without a journal waits for members that have newer values; None: such
-    values are not taken back. `seedings` counts the fetches.
+    empty if whole values are sent. With `initial`, version 0 is to be that of a file, and `read`
+    are the digests of it. Up to `returns_until_s` a run without a journal waits for members that
+    have newer values; None: such values are not taken back. `seedings` counts the fetches.
     """
 
     published: list[Published | None]
@@ -246,8 +210,7 @@ class Versions:
         """Return the versions that a start of the syncer begins with.
 
         Of those before a durable one, whose values are gone, contributions are admitted where only
-        their base counts. The epoch's first numbers are those of an earlier epoch; what is named
-        here in their place was never given to anybody.
+        their base counts.
         """
         fragments = len(durable)
         complete = all(one is not None for one in durable)
@@ -268,27 +231,22 @@ class Versions:
             returns_until_s=returns_until_s,
         )
 
-    def commit(self, fragment: int, published: Published, durable: Published | None) -> None:
-        """Publish a version, which must be durable, as the newest of those kept."""
-        if durable is None or published.version > durable.version:
-            message = f"version {published} is published and not durable ({durable})"
-            raise InvariantError(message)
+    def commit(self, fragment: int, published: Published) -> None:
+        """Publish a version, which is durable, as the newest of those kept."""
         self.published[fragment] = published
         self.kept[fragment].append(published.version)
         self.changes += 1
 
     def note_gone(self, name: LearnerName, held: Sequence[Version | None]) -> None:
-        """Note what an incarnation that has ended held as its bases."""
         for kept, version in zip(self.kept, held, strict=True):
             kept.left(name, version)
 
     def note_back(self, name: LearnerName) -> None:
-        """Note that a learner said hello, and told what it holds."""
         for kept in self.kept:
             kept.returned(name)
 
     def begin_seeding(self, seeding: Seeding, *, asks: bool = True) -> None:
-        """Begin to fetch version 0; unless it was read from a file, a learner is asked for it."""
+        """Begin to fetch version 0, by which it `asks` a learner."""
         self.seeding = seeding
         self.seedings += asks
         self.changes += 1
@@ -305,7 +263,6 @@ class Versions:
             self.end_seeding()
 
     def keep_initial(self, digests: tuple[str, ...]) -> None:
-        """Note that a version 0 was read from a file."""
         if self.initial and self.published[-1] is None:
             self.read = digests
 
@@ -320,13 +277,7 @@ def waits_s(timing: Timing) -> float:
 
 
 def newest_of(offers: Mapping[LearnerName, tuple[Kept, ...]]) -> LearnerName:
-    """Return the member that has the newest values of most fragments; of several the first by name.
-
-    A value that differs from what most holders of its version have does not count.
-
-    Args:
-        offers: values by fragment of each member; not empty.
-    """
+    """Return the member with the newest values of most fragments, as most holders have them."""
     columns = [_agreed(column) for column in zip(*offers.values(), strict=True)]
 
     def good(name: LearnerName) -> int:

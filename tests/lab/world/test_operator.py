@@ -14,7 +14,7 @@ from islands.protocol.identities import SUPERVISOR, SYNCER, Phase, Status
 from islands.protocol.messages.control import CommandAnswer, Verb
 from islands.protocol.settings.choices import Adoption
 from islands.protocol.settings.run import RunSettings, Timing
-from islands.protocol.syncer.core import ClosingStage
+from islands.protocol.syncer.memory import ClosingStage
 from messaging.codec.tensors import as_buffer, digest
 from tests.lab.world.worlds import ended, entries, promises_kept, until
 from tests.virtual import virtual

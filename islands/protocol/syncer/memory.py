@@ -1,16 +1,14 @@
 """The syncer's memory in parts, and what several rules ask of more than one of them.
 
 Each part has one owner: its fields are written by its own methods alone, and each counts how often
-it has changed. The rules are functions over `Core`: `sessions.py` (membership), `scheduling.py`
-(rounds), `contribution_admission.py` (contributions), `commits.py` (versions), and `closing.py`
-(the end).
+it has changed. The rules are functions over `RunMemory`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from islands.protocol.handlers import Handlers
+from islands.protocol.handlers import Handlers, Received
 from islands.protocol.identities import TRAINING, LearnerName, Phase, Version
 from islands.protocol.messages.training import LeaseGranted
 from islands.protocol.settings.choices import Automatic, LearnerWaits
@@ -61,18 +59,16 @@ class Closing:
     changes: int = 1
 
     def went_forward(self, patience_s: float = 0.0) -> None:
-        """Note progress, which moves the deadline on when it is next looked at."""
+        """Move the deadline on when it is next looked at."""
         self.forward = True
         self.patience_s = max(self.patience_s, patience_s)
         self.changes += 1
 
     def count_stopped(self, name: LearnerName, patience_s: float) -> None:
-        """Note that a learner stopped stepping, which is progress."""
         self.stopped.add(name)
         self.went_forward(patience_s)
 
     def give_up(self, name: LearnerName) -> None:
-        """Wait no more for a learner that did not answer; that is progress, too."""
         self.silent.add(name)
         self.went_forward()
 
@@ -94,23 +90,17 @@ class Closing:
         self.changes += 1
 
     def wait_until(self, until_s: float) -> None:
-        """Wait for the supervisor, once the run is over."""
         self.deadline_s = until_s
         self.changes += 1
 
     def close(self, fragment: int) -> None:
-        """Note that a fragment needs no closing round any more."""
         self.left.remove(fragment)
         self.changes += 1
 
 
 @dataclass(slots=True)
-class Core:
-    """All that a syncer knows.
-
-    Every Welcome gives `epoch_proof` to a peer. `supervised` tells whether the link to the
-    supervisor is up. `actions` are those of the event being handled.
-    """
+class RunMemory:
+    """All that a syncer knows; `actions` are those of the event being handled."""
 
     settings: RunSettings
     fingerprint: str
@@ -148,11 +138,16 @@ class Core:
         return published.version
 
     @property
+    def over(self) -> bool:
+        """Whether the final cut is durable: the ledger is closed."""
+        closing = self.closing
+        return closing is not None and closing.stage in (ClosingStage.FINISHED, ClosingStage.ENDED)
+
+    @property
     def overlap_steps(self) -> int:
         """τ, as it is set or, if it is `auto`, as it follows from measured times."""
-        told = self.settings.overlap_steps
-        if told is not Automatic.AUTO:
-            return told
+        if self.settings.overlap_steps is not Automatic.AUTO:
+            return self.settings.overlap_steps
         needed = overlap_needed(self.rounds.durations) or OVERLAP_LEAST
         return min(self.settings.overlap_steps_max, max(OVERLAP_LEAST, needed))
 
@@ -162,7 +157,6 @@ class Core:
         return self.rounds.durations.step_s.value or 0.0
 
     def answer_timeout_s(self, learner: LearnerRecord) -> float:
-        """Return how long a round waits for this learner's answer (`timeouts.py`)."""
         step_s = max(self.step_s, learner.step_s)
         return answer_timeout_s(
             self.settings.timing,
@@ -172,7 +166,6 @@ class Core:
         )
 
     def resend_s(self, exchange_s: float | None = None) -> float:
-        """Return how long to wait before something is sent again (`timeouts.py`)."""
         return resend_s(
             self.settings.timing,
             overlap_steps=self.overlap_steps,
@@ -181,22 +174,19 @@ class Core:
         )
 
     def went_forward(self, learner: LearnerRecord | None = None) -> None:
-        """Note progress of the closing, which moves its deadline on."""
         if self.closing is not None:
             self.closing.went_forward(0.0 if learner is None else self.final_patience_s(learner))
 
     def on_adopted(self, learner: LearnerRecord) -> None:
-        """Note that a learner adopted a version: progress once every learner has stopped."""
+        """Count an adopted version as progress once every learner has stopped."""
         if self.closing is not None and self.closing.stage is not ClosingStage.DRAINING:
             self.went_forward(learner)
 
     def on_stopped(self, learner: LearnerRecord) -> None:
-        """Note that a learner stopped stepping: progress of the closing, once per learner."""
         if self.closing is not None and learner.name not in self.closing.stopped:
             self.closing.count_stopped(learner.name, self.final_patience_s(learner))
 
     def final_patience_s(self, learner: LearnerRecord) -> float:
-        """Return how long the end of the run waits for this learner (`timeouts.py`)."""
         timing, exchange = self.settings.timing, learner.exchange
         answer_s = exchange.measured_s(learner.step_s) or 0.0
         patience_s = final_patience_s(
@@ -222,12 +212,10 @@ class Core:
         )
 
     def hear(self, learner: LearnerRecord, now_s: float) -> None:
-        """Note that something came over a learner's link: it is not silent any more."""
         if learner.hears(now_s):
             self.touch(learner.name)
 
     def update_indexes(self) -> None:
-        """Update the learner index and the pace ranking with the learners that changed."""
         members, rounds = self.members, self.rounds
         while members.changed:
             name, learner = members.update_next()
@@ -246,15 +234,12 @@ class Core:
 
     @property
     def learner_count(self) -> int:
-        """The number of known learners; observers only read, so they are not counted."""
+        """The number of known learners, without observers."""
         self.update_indexes()
         return len(self.members.index.learners)
 
     def any_learner(self, what: str, true_of: Callable[[LearnerRecord], bool]) -> bool:
-        """Return whether a condition is true of any known peer (`members.py`).
-
-        `what` is its unique name; a condition with a parameter has a name for each value.
-        """
+        """Return whether a condition, of which `what` is the unique name, is true of any peer."""
         self.update_indexes()
         return self.members.any(what, true_of)
 
@@ -301,11 +286,9 @@ class Core:
         return ineligible_because(self.members.learners[name], fragment, kept=kept, merged=merged)
 
     def eligible(self, fragment: int) -> list[LearnerName]:
-        """Return the learners that may be asked for a fragment, by name."""
         return [name for name in self.names() if self.ineligible(name, fragment) is None]
 
     def record(self, entry: Entry) -> None:
-        """Put an entry on the event tape."""
         self.actions.append(Record(entry))
 
     def send(self, connection: int | None, message: object) -> None:
@@ -330,14 +313,12 @@ class Core:
         return self.journal.records.at_s(accounts)
 
     def write_due(self, now_s: float) -> None:
-        """Write a record without a fragment if one is due."""
         at_s = self.next_record_s()
         if at_s is not None and at_s <= now_s:
             self.journal.records.written(now_s)
             self._write(None, None)
 
     def write_fragment(self, fragment: int) -> None:
-        """Write a fragment's newest value and all metadata to the journal."""
         newest = self.durable.published[fragment]
         assert newest is not None, "a fragment is journalled with its version"
         self._write(fragment, newest.version)
@@ -349,5 +330,13 @@ class Core:
         self.actions.append(WriteJournal(self.durable.sequence, fragment, version))
 
 
-HANDLERS = Handlers[Core, [int, float]]()
-"""Of messages that are events as they come; they are told the connection and the time, too."""
+HANDLERS = Handlers[RunMemory, [int, float]]()
+"""The handlers of messages that are events as they come, with their connection and the time."""
+
+EVENTS = Handlers[RunMemory, [float]]()
+"""The handlers of events, with the time."""
+
+
+@EVENTS.handles(Received)
+def on_received(core: RunMemory, event: Received, now_s: float) -> None:
+    HANDLERS.handle(core, event.message, event.connection, now_s)
