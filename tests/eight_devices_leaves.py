@@ -1,6 +1,6 @@
 """Leaves cut over meshes of any kind, for a process that has eight devices.
 
-`tests/model/test_device_transfer.py` starts one. Not collected by name. To run it by hand:
+`tests/model/test_placement.py` starts one. Not collected by name. To run it by hand:
 
     JAX_NUM_CPU_DEVICES=8 python -m pytest tests/eight_devices_leaves.py
 """

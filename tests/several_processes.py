@@ -26,7 +26,7 @@ from islands.layout.leaves import Layout, Leaf
 from islands.loops.jax_parameters import JaxMoments, checked
 from islands.model import compiled_steps
 from islands.model.compiled_functions import CompiledFunctions
-from islands.model.interfaces import Model, Place, Trainer
+from islands.model.interfaces import LearnerDevices, Model, Trainer
 from islands.model.jax_model import JaxModel, share_of
 from islands.model.jax_trainer import JaxTrainer
 from islands.model.jax_workload import JaxWorkload
@@ -277,7 +277,7 @@ def interleaved() -> list[jax.Device]:
 def workload() -> Found:
     """A task as a learner's process makes it, on all devices."""
     settings = RunSettings(fragments=FRAGMENTS, adoption=Adoption.DELAY_CORRECTED)
-    trainer = JaxWorkload(Line(rows=16)).trainer(settings, Place("a"))
+    trainer = JaxWorkload(Line(rows=16)).trainer(settings, LearnerDevices("a"))
     assert isinstance(trainer, JaxTrainer)
     return played(trainer, "line")
 

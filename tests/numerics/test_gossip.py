@@ -64,13 +64,6 @@ def test_the_mean_of_a_group_moves_by_its_mean_momentum(size: int, n: int, seed:
     np.testing.assert_allclose(mean, expected, atol=1e-5)
 
 
-@given(st.integers(2, 9), st.integers(0, 2**32 - 1))
-def test_members_of_a_group_average_to_the_same_bits(size: int, seed: int) -> None:
-    rows = np.random.default_rng(seed).standard_normal((2, size, 17)).astype(np.float32)
-    copies = [[Values(rows[0, i].copy(), rows[1, i].copy()) for i in range(size)] for _ in range(2)]
-    np.testing.assert_array_equal(average_step(copies[0]), average_step(copies[1]))
-
-
 def test_shares_are_left_as_they_are() -> None:
     rows = RNG.standard_normal((3, 2, 5)).astype(np.float32)
     before = rows.copy()

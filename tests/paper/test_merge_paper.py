@@ -283,36 +283,6 @@ def test_one_learner_with_plain_outer_sgd_is_plain_training_to_an_ulp() -> None:
         value, momentum = result.value, Sgd.momentum_of(result.state)
 
 
-def test_float32_cannot_be_bit_exact() -> None:
-    """[M] "fl(b − fl(b − l)) ≠ l for 12–15 % of weights": the ulp above is no slack of ours.
-
-    The share depends on how far training moved: about 3 % for moves of a tenth of the weights,
-    and between 10 and 25 % for moves as large as the weights, as here.
-    """
-    base = normal(100_000)
-    local = (base + RNG.standard_normal(100_000)).astype(np.float32)
-    differs = np.mean(base - (base - local) != local)
-    assert 0.1 < differs < 0.25
-
-
-def test_where_delta_and_step_are_float64_plain_training_is_bit_exact() -> None:
-    """[O] protocol §12: "bit-exact where Δ and step are float64"."""
-    base = normal(100_000)
-    local = (base + RNG.standard_normal(100_000)).astype(np.float32)
-    wide = base.astype(np.float64)
-    stepped = wide - (wide - local.astype(np.float64))
-    np.testing.assert_array_equal(stepped.astype(np.float32), local)
-
-
-def test_one_learner_is_plain_training() -> None:
-    """[O] protocol §12: one contributor is the identity."""
-    value = normal(1000)
-    local = trained(value, 24)
-    delta, state = value - local, Sgd().init(value)
-    step = merge_with(Sgd(), value, state, [delta], [weight(100, 10)], whole(1000))
-    assert (np.abs(step.value - local) <= ulp(np.maximum(np.abs(value), np.abs(local)))).all()
-
-
 # --- steps for contributions one by one -----------------------------------------------------------
 
 

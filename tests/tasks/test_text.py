@@ -58,20 +58,6 @@ def test_it_learns_the_text_and_is_judged_by_what_it_never_read(folder: Path) ->
     assert after < 1.5
 
 
-def test_a_pass_reads_every_window_once_and_resumes_anywhere(folder: Path) -> None:
-    task = tiny(folder)
-    batches = [list(task.batches(ShardKey(0, s), 0)) for s in range(4)]
-    data = np.concatenate([b.tokens[b.weight > 0, 1:].ravel() for some in batches for b, _ in some])
-    prepared = next((folder.parent / "cache" / "islands" / "text").iterdir())
-    whole = np.fromfile(prepared / "train.tokens", np.uint8)
-    kept = (len(whole) - 1) // 32 * 32
-    np.testing.assert_array_equal(np.sort(data), np.sort(whole[1 : kept + 1]))
-    middle = batches[2][3][1]
-    rest = list(task.batches(ShardKey(0, 2), middle))
-    np.testing.assert_array_equal(rest[0][0].tokens, batches[2][4][0].tokens)
-    assert rest[-1][1] == batches[2][-1][1]
-
-
 def test_hosts_with_other_bytes_differ_first_in_the_file(folder: Path) -> None:
     before = JaxTrainer(tiny(folder)).layout
     assert JaxTrainer(replace(tiny(folder), rows=8)).layout == before

@@ -7,7 +7,6 @@ import pytest
 from jaxtyping import Array, PyTree
 
 from islands.model.jax_trainer import JaxTrainer
-from islands.protocol.errors import SettingsError
 from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.models.language import initial, nats
 from islands.tasks.stdlib_bytes import StdlibBytes
@@ -125,12 +124,6 @@ def test_parameters_may_be_held_in_half_precision() -> None:
     )
     layout = JaxTrainer(StdlibBytes(config(param_dtype="bfloat16"))).layout
     assert {leaf.dtype for leaf in layout.leaves} == {"bfloat16"}
-
-
-@pytest.mark.parametrize("name", ["dtype", "param_dtype"])
-def test_an_unknown_precision_is_refused(name: str) -> None:
-    with pytest.raises(SettingsError, match=rf"{name} is 'half'; it must be float32 or bfloat16"):
-        config(**{name: "half"})
 
 
 def test_a_merge_cuts_stacked_layers_apart() -> None:
