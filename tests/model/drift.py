@@ -21,15 +21,12 @@ class Moved(Protocol):
 
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
         """Take base − local."""
-        ...
 
     def adopt(self, fragment: int, value: Floats) -> None:
         """Overwrite base and local."""
-        ...
 
     def carry_on(self, fragment: int, value: Floats, sent: Floats | None) -> None:
         """Correct the local value."""
-        ...
 
 
 ModelT = TypeVar("ModelT", bound=Moved)

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -217,23 +216,6 @@ def test_a_run_with_coarse_contributions_keeps_its_moments_exact(
     result = play(trial)
     assert (result.tokens, result.reason) == (1600, "tokens")
     assert result.figures["loss"] < left * result.curve[0][2]["loss"]
-
-
-def test_where_moments_are_not_merged_a_merge_leaves_them_alone() -> None:
-    trainer = made(merges_moments=False)
-    plain = ByAdam().optimizer(0.01).init({"weight": jnp.zeros((8, 8))})
-    shapes = [(x.shape, x.dtype) for x in jax.tree.leaves(plain)]
-    for index, value in enumerate(values(trainer)):
-        trainer.adopt(index, value)
-    train(trainer, 3)
-    learner = trainer._learner  # noqa: SLF001  (the optimizer's state is no part of the interface)
-    assert learner is not None
-    before = [np.asarray(x) for x in jax.tree.leaves(learner.optimizer_state)]
-    assert [(x.shape, x.dtype) for x in before] == shapes
-    for index, value in enumerate(values(trainer)):
-        trainer.adopt(index, 2 * value)
-    for one, other in zip(before, jax.tree.leaves(learner.optimizer_state), strict=True):
-        np.testing.assert_array_equal(one, np.asarray(other))
 
 
 def test_what_is_kept_of_second_moments_counts_as_memory() -> None:

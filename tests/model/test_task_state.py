@@ -98,16 +98,6 @@ def test_an_evaluation_gets_the_state_that_is_published() -> None:
     assert made(WithoutState()).evaluate([trainer.value(0)]).keys() == {"w"}
 
 
-def test_a_snapshot_holds_what_the_state_has_moved() -> None:
-    trainer = made()
-    base = trainer.value(0)
-    train(trainer, 5)
-    sent = np.frombuffer(trainer.snapshot(0, "float32").buffer(), np.float32)
-    np.testing.assert_array_equal(sent, base - trainer.value(0))
-    trainer.adopt(0, base)
-    np.testing.assert_array_equal(trainer.state_of([trainer.value(0)])["mean"], np.zeros(4))
-
-
 def test_a_learner_heals_from_a_broken_task_state_and_compiles_nothing() -> None:
     trainer, fresh = made(), made()
     good = [trainer.value(0)]

@@ -353,23 +353,15 @@ def test_a_trainer_is_refused_before_its_setup_and_with_wrong_values() -> None:
         trainer.adopt(0, np.zeros(size + 1, np.float32))
 
 
-class IntegerTask(OddTask):
-    frozen = ("table",)
-
-
 class StatelessTask(OddTask):
     def init(self, key: PRNGKeyArray) -> TaskState:
         params: TaskState = super().init(key).params  # the mistake: no TaskState at all
         return params
 
 
-@pytest.mark.parametrize(
-    ("task", "sentence"),
-    [(IntegerTask(), "mask is int32: only floating leaves train"), (StatelessTask(), "TaskState")],
-)
-def test_a_task_that_cannot_train_is_refused(task: OddTask, sentence: str) -> None:
-    with pytest.raises(TaskError, match=sentence):
-        JaxTrainer(task)
+def test_a_task_that_cannot_train_is_refused() -> None:
+    with pytest.raises(TaskError, match="TaskState"):
+        JaxTrainer(StatelessTask())
 
 
 @dataclass

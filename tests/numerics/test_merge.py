@@ -148,18 +148,6 @@ def test_several_steps_agree_with_the_oracle(count: int, *, nesterov: bool) -> N
         assert result.cosine_to_previous == pytest.approx(cosine, abs=1e-6)
 
 
-def test_the_step_is_exact_float32_arithmetic() -> None:
-    rng = np.random.default_rng(2)
-    value, momentum, delta = rng.standard_normal((3, SIZE)).astype(np.float32)
-    rate, decay = np.float32(0.7), np.float32(0.9)
-    moved = decay * momentum + delta
-    result = merge_and_step(
-        value, momentum, [delta], [1.0], MIXED, learning_rate=0.7, momentum_decay=0.9
-    )
-    np.testing.assert_array_equal(result.state["momentum"], moved)
-    np.testing.assert_array_equal(result.value, value - rate * (delta + decay * moved))
-
-
 def test_inputs_are_left_as_they_are_and_may_be_read_only() -> None:
     deltas = contributions(3)
     value, momentum = contributions(2, seed=9)

@@ -157,18 +157,6 @@ def test_merging_leaves_value_state_and_contributions_alone(optimizer: OuterOpti
     assert step.norms == tuple(one.norm for one in measured)
 
 
-def test_buffers_may_be_reused() -> None:
-    optimizer = Sgd()
-    state = optimizer.init(VALUE)
-    fresh = merge_with(optimizer, VALUE, state, list(DELTAS[0]), WEIGHTS, UNITS)
-    out = (np.empty_like(VALUE), np.empty_like(VALUE))
-    reused = merge_with(optimizer, VALUE, state, list(DELTAS[0]), WEIGHTS, UNITS, out=out)
-    assert reused.value is out[0]
-    assert reused.state["momentum"] is out[1]
-    np.testing.assert_array_equal(reused.value, fresh.value)
-    np.testing.assert_array_equal(out[1], fresh.state["momentum"])
-
-
 def test_the_cosine_compares_with_the_momentum_before() -> None:
     optimizer = Sgd()
     delta = DELTAS[0][0]

@@ -52,14 +52,9 @@ def test_weight_is_tokens_squared_per_step() -> None:
     assert weight(tokens=100, steps=10) == 1000
 
 
-def test_at_equal_batches_weight_is_proportional_to_tokens() -> None:
-    """[P] A learner that did twice the steps at the same batch counts twice."""
-    assert weight(2 * 640, 2 * 10) == 2 * weight(640, 10)
-
-
-def test_at_equal_tokens_weight_is_proportional_to_batch() -> None:
-    """[P] Of two learners with the same data, the one with twice the batch counts twice."""
-    assert weight(640, 5) == 2 * weight(640, 10)
+def test_twice_the_steps_at_equal_batches_or_twice_the_batch_at_equal_tokens_count_twice() -> None:
+    """[P] Weight is proportional to tokens at equal batches, and to batches at equal tokens."""
+    assert weight(2 * 640, 2 * 10) == weight(640, 5) == 2 * weight(640, 10)
 
 
 # --- radial-directional averaging ---------------------------------------------------------------

@@ -67,14 +67,10 @@ def test_hosts_with_other_bytes_differ_first_in_the_file(folder: Path) -> None:
     assert "corpus 007 = 07.txt" in told
 
 
-def test_the_order_of_the_data_is_among_what_hosts_share(folder: Path) -> None:
-    labels = tiny(folder).labels()
+def test_unlike_shards_are_stretches_of_the_text(folder: Path) -> None:
+    labels, task = tiny(folder).labels(), replace(tiny(folder), unlike=True)
     assert labels["data"] == "windows of 32, 4 shards, seed 0, 0.05 held out"
     assert labels["tokenizer"] == "bytes"
-
-
-def test_unlike_shards_are_stretches_of_the_text(folder: Path) -> None:
-    task = replace(tiny(folder), unlike=True)
     assert task.labels()["data"] == "windows of 32, 4 unlike shards, seed 0, 0.05 held out"
     prepared = next((folder.parent / "cache" / "islands" / "text").iterdir())
     whole = np.fromfile(prepared / "train.tokens", np.uint8)
@@ -111,10 +107,6 @@ def test_a_saved_dataset_is_read_as_lines_of_json_are(folder: Path, tmp_path: Pa
         for (batch, after), (line, there) in zip(*both, strict=True):
             np.testing.assert_array_equal(batch.tokens, line.tokens)
             assert after == there
-    _, after = next(task.batches(ShardKey(0, 1), 0))
-    rest = [batch.tokens for batch, _ in task.batches(ShardKey(0, 1), after)]
-    whole = [batch.tokens for batch, _ in task.batches(ShardKey(0, 1), 0)]
-    np.testing.assert_array_equal(rest, whole[1:])
     named = task.labels()["corpus 001"]
     assert named.startswith("data-00001-of-00002.arrow, column story ")
 

@@ -10,6 +10,7 @@ from islands.model.jax_trainer import JaxTrainer
 from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.models.language import initial, nats
 from islands.tasks.stdlib_bytes import StdlibBytes
+from tests.tasks.models.test_decoder import awake
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
@@ -20,12 +21,6 @@ TOKENS = np.random.default_rng(5).integers(0, 256, (3, 13))
 def config(**changes: object) -> DecoderConfig:
     """Four small layers whose windows alternate, so that a wrong window would show."""
     return DecoderConfig(**{**SMALL, "windows": (2, None), **changes})  # type: ignore[arg-type]
-
-
-def awake(shape: DecoderConfig) -> PyTree:
-    rng = np.random.default_rng(1)
-    start = jax.device_get(initial(shape, jax.random.key(0)))
-    return jax.tree.map(lambda x: x + 0.3 * rng.standard_normal(x.shape, np.float32), start)
 
 
 def stacked(params: PyTree) -> PyTree:
