@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 import jax
 
 from islands import LocalSystem, run_settings
-from islands.model.jax_settings import divide_cpu
 from islands.model.placement import placed, shares
 from islands.protocol.errors import UserError
 from islands.tasks.models.decoder_config import DecoderConfig
@@ -37,7 +36,7 @@ def main() -> None:
     parser.add_argument("--cpu-devices", type=int, default=8, help="where there is nothing else")
     chosen = parser.parse_args()
 
-    divide_cpu(chosen.cpu_devices)
+    jax.config.update("jax_num_cpu_devices", chosen.cpu_devices)
     each = jax.local_device_count() // chosen.learners
     task = StdlibBytes(MODEL, rows=chosen.rows, length=64, validation_windows=64)
     settings = run_settings(budget_tokens=chosen.tokens)

@@ -30,6 +30,7 @@ from islands.tasks.data.shards import ShardKey, ShardPlan
 from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
 from islands.tasks.task import Task, TaskState
+from tests.model.training import train, values
 
 Floats = NDArray[np.float32]
 
@@ -131,16 +132,6 @@ def made(
     return trainer
 
 
-def train(trainer: JaxTrainer, steps: int = STEPS, shard: int = 0) -> list[float]:
-    batches = trainer.batches(ShardKey(0, shard), 0)
-    pending = [trainer.step(next(batches)[0], 1e-3) for _ in range(steps)]
-    return [step.loss() for step in pending]
-
-
-def values(trainer: JaxTrainer) -> list[Floats]:
-    return [trainer.value(f) for f in range(len(trainer.layout.fragments))]
-
-
 def moments(trainer: JaxTrainer) -> list[bytes]:
     taken = [trainer.read_moments(piece) for piece in range(trainer.moment_pieces)]
     return [bytes(snapshot.buffer()) for snapshot in taken]
@@ -172,13 +163,13 @@ class Line(Stacks):
 def alone(task: Task[PyTree]) -> tuple[list[float], list[Floats]]:
     """Losses and values of one device after some steps."""
     trainer = made(task, 1, 1)
-    return train(trainer), values(trainer)
+    return train(trainer, STEPS), values(trainer)
 
 
 MESHES = pytest.mark.parametrize(
     ("task", "devices", "model"),
-    [(DECODER, 8, 1), (DECODER, 8, 2), (DECODER, 8, 4), (Stacks(), 6, 2)],
-    ids=["decoder-8x1", "decoder-4x2", "decoder-2x4", "stacks-3x2"],
+    [(DECODER, 8, 1), (DECODER, 8, 4), (Stacks(), 6, 2)],
+    ids=["decoder-8x1", "decoder-2x4", "stacks-3x2"],
 )
 
 
@@ -197,7 +188,7 @@ def test_a_trainer_on_a_mesh_is_the_one_on_one_device(
     for mine, theirs in zip(values(trainer), values(single), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     base = values(trainer)
-    losses, (single_losses, single_values) = train(trainer), alone(task)
+    losses, (single_losses, single_values) = train(trainer, STEPS), alone(task)
     np.testing.assert_allclose(losses, single_losses, rtol=1e-5)
     local = values(trainer)
     for mine, theirs in zip(local, single_values, strict=True):
@@ -244,7 +235,7 @@ def test_second_moments_advance_on_a_mesh_as_on_one_device(
     for each in (trainer, single):
         for fragment, value in enumerate(values(each)):
             each.adopt(fragment, value)
-        train(each)
+        train(each, STEPS)
     pieces, published = moments(trainer), values(trainer)
     for each in (trainer, single):
         each.load_moments([memoryview(piece) for piece in pieces])
@@ -281,15 +272,6 @@ def test_stacks_keep_donation_on_a_mesh() -> None:
     for fragment, base, bytes_ in zip(trainer.layout.fragments, model.base, held, strict=True):
         assert base.addressable_shards[0].data.size == -(-fragment.size // 6)
         assert bytes_.nbytes == 2 * fragment.size
-
-
-def test_stacks_are_ready_to_give_their_moments_on_a_mesh() -> None:
-    trainer = made(Stacks(), 6, 2)
-    trainer.prepare_giving()
-    compiled = trainer._program.functions._compiled  # noqa: SLF001  (what is counted here)
-    before = len(compiled)
-    assert len(moments(trainer)) == trainer.moment_pieces
-    assert len(compiled) == before
 
 
 def test_stacks_on_a_mesh_heal_and_are_evaluated() -> None:

@@ -1,6 +1,6 @@
 """Leaves cut over meshes of any kind, for a process that has eight devices.
 
-`tests/model/test_device_transfer.py` starts one. Not collected by name. To run it by hand:
+`tests/model/test_placement.py` starts one. Not collected by name. To run it by hand:
 
     JAX_NUM_CPU_DEVICES=8 python -m pytest tests/eight_devices_leaves.py
 """
@@ -12,7 +12,6 @@ from functools import partial
 from itertools import pairwise
 
 import jax
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
@@ -24,8 +23,6 @@ from numpy.typing import NDArray
 from islands.layout import leaves as on_host
 from islands.layout.fragments import plan
 from islands.layout.leaves import Fragment, Layout, Leaf, Piece, Role, layout_of
-from islands.loops import own_model
-from islands.loops.jax_parameters import JaxMoments
 from islands.model.compiled_functions import CompiledFunctions
 from islands.model.device_transfer import (
     LOST,
@@ -382,29 +379,6 @@ def test_a_model_of_own_leaves_is_that_of_one_device(mesh: str) -> None:
     step(models[0].local)
     assert step._cache_size() == counted  # type: ignore[attr-defined]  # noqa: SLF001
     assert models[0].finite()
-
-
-@pytest.mark.parametrize("mesh", ["two axes, explicit", "two axes, automatic"])
-def test_moments_on_a_mesh_are_those_of_one_device(
-    mesh: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(own_model, "MOMENT_PIECE_BYTES", 700)
-    grid = mesh_of(mesh)
-    one, last = grid.axis_names
-    _, leaves = own_leaves(grid, ((last, one), None), (one, None, last), ())
-    single = [jax.device_put(np.asarray(leaf), jax.devices()[0]) for leaf in leaves]
-    states = [{"count": jnp.int32(3), "mu": each} for each in (list(leaves), single)]
-    held = [JaxMoments(state, {}, CompiledFunctions()) for state in states]
-    pieces = [[bytes(each.read(n).buffer()) for n in range(len(each.plan.pieces))] for each in held]
-    assert pieces[0] == pieces[1]
-    assert len(pieces[0]) > len(leaves)
-    held[0].take(jax.tree.map(jnp.zeros_like, states[0]))
-    held[0].load([memoryview(piece) for piece in pieces[1]])
-    found = held[0].give()
-    assert [leaf.sharding for leaf in found["mu"]] == [leaf.sharding for leaf in leaves]
-    assert not found["count"].committed
-    for mine, theirs in zip(found["mu"], single, strict=True):
-        same_bits(np.asarray(mine), np.asarray(theirs))
 
 
 def test_a_model_follows_a_step_that_cuts_a_leaf_otherwise() -> None:

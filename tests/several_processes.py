@@ -26,7 +26,7 @@ from islands.layout.leaves import Layout, Leaf
 from islands.loops.jax_parameters import JaxMoments, checked
 from islands.model import compiled_steps
 from islands.model.compiled_functions import CompiledFunctions
-from islands.model.interfaces import Model, Place, Trainer
+from islands.model.interfaces import LearnerDevices, Model, Trainer
 from islands.model.jax_model import JaxModel, share_of
 from islands.model.jax_trainer import JaxTrainer
 from islands.model.jax_workload import JaxWorkload
@@ -205,6 +205,12 @@ def own_leaves() -> Found:
     recorder.keep("mark", np.float64(model.mark()))
     held = JaxMoments({"count": jnp.int32(3), "mu": model.local}, {}, CompiledFunctions())
     pieces = [held.read(piece).buffer() for piece in range(len(held.plan.pieces))]
+    if jax.process_count() == 1:  # the bytes are those of a single device
+        here = jax.device_put(jax.device_get(model.local), jax.devices()[0])
+        single = JaxMoments({"count": jnp.int32(3), "mu": here}, {}, CompiledFunctions())
+        assert [bytes(piece) for piece in pieces] == [
+            bytes(single.read(piece).buffer()) for piece in range(len(single.plan.pieces))
+        ]
     held.take({"count": jnp.int32(0), "mu": step(model.local)})
     held.load(pieces)
     assert [leaf.sharding for leaf in held.give()["mu"]] == where
@@ -277,7 +283,7 @@ def interleaved() -> list[jax.Device]:
 def workload() -> Found:
     """A task as a learner's process makes it, on all devices."""
     settings = RunSettings(fragments=FRAGMENTS, adoption=Adoption.DELAY_CORRECTED)
-    trainer = JaxWorkload(Line(rows=16)).trainer(settings, Place("a"))
+    trainer = JaxWorkload(Line(rows=16)).trainer(settings, LearnerDevices("a"))
     assert isinstance(trainer, JaxTrainer)
     return played(trainer, "line")
 

@@ -52,7 +52,7 @@ def test_a_recipe_has_nothing_to_mend(
     module = module_from_spec(spec)
     monkeypatch.setitem(sys.modules, spec.name, module)
     spec.loader.exec_module(module)
-    workload = JaxWorkload(getattr(module, name)(), name)
+    workload = JaxWorkload(getattr(module, name)())
     report = workload.check(RunSettings(), values=True, room_bytes=None)
     assert report.faults == []
     assert [part for part, _ in report.passed][-1] == "step"
@@ -71,7 +71,7 @@ def test_an_average_is_evaluated_and_neither_sent_nor_traced(
     averaged = import_module("averaged").Averaged(decay=0.75)
     plain = import_module("line").Line()
     settings = RunSettings(fragments=1)
-    made = [JaxWorkload(task, "line").plan(settings) for task in (averaged, plain)]
+    made = [JaxWorkload(task).plan(settings) for task in (averaged, plain)]
     assert made[0].layout.leaves == made[1].layout.leaves
     with pytest.raises(jax.errors.ConcretizationTypeError):
         jax.eval_shape(lambda p: averaged.evaluate(p, None), (jnp.ones(()), jnp.ones(())))

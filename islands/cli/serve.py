@@ -91,7 +91,7 @@ def _wait_for_layout(
     layouts: list[FirstLayout] = []
 
     def check(layout: LoopLayout) -> None:
-        plan = replace(workload, told=layout).plan(settings.spec.settings)
+        plan = replace(workload, layout=layout).plan(settings.spec.settings)
         check_plan(settings.spec, plan)
         lacks = hub_lacks(plan.layout, settings.spec.settings, host_memory_bytes())
         if settings.syncer_here and lacks:
@@ -115,7 +115,7 @@ def _wait_for_layout(
         return None
     at = host_port(listening.host, layouts[0].port)
     settings = replace(settings, listening=replace(listening, listen=at))
-    return settings, replace(workload, told=layouts[0].layout)
+    return settings, replace(workload, layout=layouts[0].layout)
 
 
 def _joining(address: str, settings: CoordinatorSettings) -> str:

@@ -17,8 +17,7 @@ from islands.actors.ports import Worker
 from islands.actors.role_actor import RoleActor
 from islands.layout.leaves import Layout
 from islands.learner.peer_links import PeerLinks
-from islands.numerics.gossip import Share as Values
-from islands.numerics.gossip import average_step, noloco_step
+from islands.numerics.gossip import Values, average_step, noloco_step
 from islands.protocol.gossip import actions, events
 from islands.protocol.gossip.gossip import Gossip
 from islands.protocol.learner.actions import AdoptValue
@@ -206,7 +205,7 @@ class GossipValues:
         settings = self._settings
         if settings.rule is GossipRule.AVERAGE:
             return average_step(group), momentum
-        step = noloco_step(
+        return noloco_step(
             _values(own),
             momentum,
             group,
@@ -214,7 +213,6 @@ class GossipValues:
             rate=settings.rate,
             pull=settings.pull,
         )
-        return step.value, step.momentum
 
     def mixed(self, fragment: int, step: tuple[Floats, Floats]) -> memoryview:
         """Keep the result of a gossip step; returns φ."""

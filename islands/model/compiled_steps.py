@@ -1,7 +1,4 @@
-"""The functions of one task under one layout, and what of them all trainers of a process share.
-
-They are compiled ahead of time (`compiled_functions.py`). The docstring of a function says what it
-donates.
+"""The functions of one task under one layout, which all trainers of a process share.
 
 Each of the three trees of a task is split in two (`Split`), and handled as flat tuples of leaves.
 Parameters are trained or *frozen*. Leaves of the state are averaged or *carried*. Leaves of the
@@ -52,19 +49,9 @@ from islands.tasks.task_trace import (
 SQUARES = frozenset(("nu", "nu_max", "v", "v_row", "v_col", "sum_of_squares"))
 """Names of Optax for averages of squares, which are never negative."""
 
-AVERAGES = SQUARES | {
-    "mu",
-    "trace",
-    "ema",
-    "m",
-    "m1",
-    "m2",
-    "n",
-    "e_g",
-    "e_x",
-    "exp_avg",
-    "exp_avg_sq",
-}
+AVERAGES = SQUARES.union(
+    ["mu", "trace", "ema", "m", "m1", "m2", "n", "e_g", "e_x", "exp_avg", "exp_avg_sq"]
+)
 """Names of Optax for trees of averages beside the parameters, which learners may average in turn.
 
 Others are no averages: sums that are emptied after some steps (`acc_grads` of `MultiSteps`), former
@@ -76,22 +63,15 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A tree whose leaves are of two kinds.
-
-    Attributes:
-        structure: The structure of the tree.
-        firsts: For each of its leaves, whether it is of the first kind.
-    """
+    """A tree whose leaves are of two kinds: for each of them, whether it is of the first kind."""
 
     structure: jax.tree_util.PyTreeDef
     firsts: tuple[bool, ...]
 
     def first(self, beside: Iterable[Item]) -> list[Item]:
-        """Return those items that lie beside leaves of the first kind."""
         return [item for item, first in zip(beside, self.firsts, strict=True) if first]
 
     def second(self, beside: Iterable[Item]) -> list[Item]:
-        """Return those items that lie beside leaves of the second kind."""
         return [item for item, first in zip(beside, self.firsts, strict=True) if not first]
 
     def split(self, tree: PyTree) -> tuple[Leaves, Leaves]:
@@ -125,13 +105,8 @@ class Start(NamedTuple):
 class CompiledSteps:
     """Shapes, layout and functions of a task, and where those are kept that are compiled.
 
-    Args:
-        task: The task to train.
-        count: Number of fragments asked for.
-        pattern: How leaves are spread over fragments.
-        min_piece_bytes: Least size of a fragment's largest piece.
-        merges_moments: Whether the arrays of the optimizer's state are merged like parameters, but
-            for second moments that first ones tell.
+    With `merges_moments` the arrays of the optimizer's state are merged like parameters, but for
+    second moments that are estimated from first ones.
 
     Attributes:
         unmeasured: Paths of second moments that are averaged although first ones lie beside them,
@@ -155,20 +130,25 @@ class CompiledSteps:
     ) -> None:
         self.task = task
         self._shapes: tuple[PyTree, PyTree] = start_of(task)
-        params, self._params = self._split_params()
+        params, structure = _flat(self._shapes[0])
+        refuse_integers(task, params)
+        self._params = Split(structure, tuple(task.trainable(path) for path, _ in params))
         state, structure = _flat(self._shapes[1])
         self._state = Split(structure, tuple(_merges(task, *pair) for pair in state))
-        first_moments = (
-            jax.eval_shape(self._first_moments, self._shapes[0]) if merges_moments else ()
+        trained = tuple(shape for _, shape in self._params.first(params))
+        moments, structure = _flat(
+            jax.eval_shape(self._whole_moments, trained) if merges_moments else ()
         )
-        moments, structure = _flat(first_moments)
-        estimated = self._estimated(dict(moments))
+        arrays = {path: x.shape for path, x in moments if _is_moment(x)}
+        beside_first = [
+            path for path in arrays if first_of(path) and arrays.get(first_of(path)) == arrays[path]
+        ]
+        estimated = self._estimated(trained, beside_first)
         parameters = [
             Leaf(path, tuple(x.shape), str(x.dtype), task.role(path), task.stack(path))
             for path, x in self._params.first(params)
         ]
         by_path = {leaf.path: leaf for leaf in parameters}
-        arrays = [path for path, x in moments if _is_moment(x)]
         merged = {path for path in arrays if _tree_of(path, by_path) in AVERAGES}
         self.alone: tuple[str, ...] = tuple(path for path in arrays if path not in merged)
         self._moments = Split(
@@ -177,12 +157,18 @@ class CompiledSteps:
         self._squares = [
             not SQUARES.isdisjoint(path.split("/")) for path, _ in self._moments.first(moments)
         ]
-        self.unmeasured: tuple[str, ...] = _unmeasured(dict(moments), estimated)
+        self.unmeasured = tuple(path for path in beside_first if path not in estimated)
         self.second_moments = self._numbered(estimated, [path for path, _ in moments])
-        state_leaves = [_state_leaf(STATE_PREFIX + path, x) for path, x in self._state.first(state)]
-        moment_leaves, beside = _moment_leaves(self._moments.first(moments), by_path)
+        leaves = [_state_leaf(STATE_PREFIX + path, x) for path, x in self._state.first(state)]
+        beside = {}
+        for path, x in self._moments.first(moments):
+            own = _parameter_of(path, tuple(x.shape), by_path)
+            leaf = _state_leaf(MOMENTS_PREFIX + path, x, own.stack if own else 1)
+            leaves.append(leaf)
+            if own:
+                beside[leaf.path] = own.path
         self.layout: Layout = plan(
-            [*parameters, *state_leaves, *moment_leaves],
+            [*parameters, *leaves],
             count=count,
             pattern=pattern,
             min_piece_bytes=min_piece_bytes,
@@ -222,11 +208,9 @@ class CompiledSteps:
 
     @property
     def carries(self) -> bool:
-        """Whether some leaves of the state are carried along without being merged."""
         return not all(self._state.firsts)
 
     def tree(self, local: Sequence[PyTree], frozen: Sequence[PyTree]) -> PyTree:
-        """Build the tree of parameters from the local and the frozen leaves."""
         return self._params.join(self.parts(local).trained, frozen)
 
     def state_tree(self, local: Sequence[PyTree], carried: Sequence[PyTree]) -> PyTree:
@@ -249,35 +233,26 @@ class CompiledSteps:
         shapes = [stay[each.own].shape for each in self.second_moments] * len(Kept._fields)
         return (*stay, *(jnp.zeros(shape, jnp.float32) for shape in shapes))
 
-    def _split_params(self) -> tuple[list[tuple[str, jax.ShapeDtypeStruct]], Split]:
-        """Return the parameters by their paths, and which of them are trained."""
-        pairs, structure = _flat(self._shapes[0])
-        refuse_integers(self.task, [path for path, _ in pairs], [leaf for _, leaf in pairs])
-        return pairs, Split(structure, tuple(self.task.trainable(path) for path, _ in pairs))
-
-    def _estimated(self, moments: Mapping[str, jax.ShapeDtypeStruct]) -> Mapping[str, Decays]:
-        """Return the decays of those second moments that first ones tell, by their paths."""
-        shapes = {path: leaf.shape for path, leaf in moments.items() if _is_moment(leaf)}
-        if not shapes:
+    def _estimated(
+        self, trained: Sequence[PyTree], beside_first: Collection[str]
+    ) -> Mapping[str, Decays]:
+        """Return the decays of those second moments that are estimated, by their paths."""
+        if not beside_first:
             return {}
-        tree = self._params.join(self._params.first(jax.tree.leaves(self._shapes[0])), None)
+        tree = self._params.join(trained, None)
         decays = decays_of(lambda: checked_optimizer(self.task, 0.0), tree)
-        return {
-            path: each
-            for path, each in decays.items()
-            if path in shapes and shapes.get(first_of(path) or "") == shapes[path]
-        }
+        return {path: each for path, each in decays.items() if path in beside_first}
 
     def _numbered(
         self, estimated: Mapping[str, Decays], paths: Sequence[str]
     ) -> tuple[SecondMoment, ...]:
-        """Return where the second moments of an optimizer's state with these paths are found."""
+        """Return the indices of what belongs to the second moments of a state with these paths."""
         local, stay = self._moments.first(paths), self._moments.second(paths)
         kept = self._params.firsts.count(True) + self._state.firsts.count(True)
         n = len(estimated)
         return tuple(
             SecondMoment(
-                first=kept + local.index(first_of(path) or ""),
+                first=kept + local.index(first_of(path)),
                 own=stay.index(path),
                 kept=(len(stay) + number, len(stay) + n + number, len(stay) + 2 * n + number),
                 count=stay.index(count_of(path)) if count_of(path) in stay else None,
@@ -285,9 +260,6 @@ class CompiledSteps:
             )
             for number, (path, decays) in enumerate(sorted(estimated.items()))
         )
-
-    def _first_moments(self, params: PyTree) -> PyTree:
-        return self._whole_moments(self._params.split(params)[0])
 
     def _whole_moments(self, trained: Leaves) -> PyTree:
         with optax_promotion():
@@ -396,15 +368,6 @@ def _tree_of(path: str, parameters: Collection[str]) -> str:
     return next((parts[first - 1] for first in ends), "")
 
 
-def _unmeasured(
-    moments: Mapping[str, jax.ShapeDtypeStruct], estimated: Mapping[str, Decays]
-) -> tuple[str, ...]:
-    """Return the second moments that lie beside first ones, but are not estimated."""
-    shapes = {path: leaf.shape for path, leaf in moments.items() if _is_moment(leaf)}
-    beside = (path for path in shapes if shapes.get(first_of(path) or "") == shapes[path])
-    return tuple(path for path in beside if path not in estimated)
-
-
 def _flat(
     tree: PyTree,
 ) -> tuple[list[tuple[str, jax.ShapeDtypeStruct]], jax.tree_util.PyTreeDef]:
@@ -415,19 +378,6 @@ def _flat(
 
 def _state_leaf(path: str, like: jax.ShapeDtypeStruct, stack: int = 1) -> Leaf:
     return Leaf(path, tuple(like.shape), str(like.dtype), LeafRole.STATE, stack)
-
-
-def _moment_leaves(
-    moments: Sequence[tuple[str, jax.ShapeDtypeStruct]], parameters: Mapping[str, Leaf]
-) -> tuple[list[Leaf], dict[str, str]]:
-    """Return the leaves of merged moments, and beside which parameter each lies."""
-    leaves, beside = [], {}
-    for path, x in moments:
-        named, own = MOMENTS_PREFIX + path, _parameter_of(path, tuple(x.shape), parameters)
-        leaves.append(_state_leaf(named, x, own.stack if own else 1))
-        if own:
-            beside[named] = own.path
-    return leaves, beside
 
 
 def _parameter_of(path: str, shape: tuple[int, ...], parameters: Mapping[str, Leaf]) -> Leaf | None:

@@ -1,9 +1,9 @@
 """Functions that run on the device between two steps: gather, difference, overwrite, shift.
 
-Each takes the leaves that a fragment touches and the first row of each of its pieces. The rows
-are arguments, not constants, so fragments of equal shape share one compiled function: a decoder
-of many layers needs a handful. Rows, not elements, are counted, as a leaf may have more than 2³¹
-elements and JAX's indices have 32 bits.
+Each takes the leaves that a fragment touches, the first row of each of its pieces, and this
+device's share of what rounding took away. The rows are arguments, not constants, so fragments of
+equal shape share one compiled function: a decoder of many layers needs a handful. Rows, not
+elements, are counted, as a leaf may have more than 2³¹ elements and JAX's indices have 32 bits.
 
 On a mesh the functions run once on each device (`Placement.prepared`), under `jax.shard_map`. A
 flat value is then the device's even share; never more than the one fragment travels between
@@ -49,7 +49,7 @@ class PieceShape:
         leaf_rows: Number of rows of the leaf, each an entry along its leading axes.
         rows: Number of rows of the piece.
         cut: How the leaf is cut over the devices.
-        additive: Whether the changes made by steps add up; those of a task's state do not.
+        additive: Whether the changes made by steps add up; those of running averages do not.
     """
 
     leaf: int
@@ -145,15 +145,15 @@ def _own_rows(
 ) -> Int[Array, " rows"]:
     """Index each row of a piece among this device's rows; past their end if another has it."""
     index = start + jnp.arange(piece.rows, dtype=jnp.int32)
-    place, mine = jnp.zeros_like(index), jnp.ones_like(index, jnp.bool_)
+    here, mine = jnp.zeros_like(index), jnp.ones_like(index, jnp.bool_)
     for axis in range(piece.row_axes):
         length, own_length = piece.shape[axis], rectangle[axis]
         own = index // math.prod(piece.shape[axis + 1 : piece.row_axes]) % length
         if piece.cut[axis]:
             own -= jax.lax.axis_index(piece.cut[axis]) * own_length
             mine &= (own >= 0) & (own < own_length)
-        place = place * own_length + own
-    return jnp.where(mine, place, math.prod(rectangle[: piece.row_axes]))
+        here = here * own_length + own
+    return jnp.where(mine, here, math.prod(rectangle[: piece.row_axes]))
 
 
 def _sum_of_one(part: Array, over: tuple[str, ...]) -> Array:
@@ -183,10 +183,8 @@ Stored = tuple[Leaves, Array | None]
 class FragmentShape:
     """All that a compiled boundary function depends on, besides the leaves' own shapes.
 
-    Attributes:
-        pieces: The pieces, in the order of the flat value.
-        axes: All axes of the mesh, over which the flat value is cut; none without a mesh.
-        devices: Number of devices.
+    The pieces are in the order of the flat value, which is cut over all axes of the mesh; without a
+    mesh there are none.
     """
 
     pieces: tuple[PieceShape, ...]
@@ -199,13 +197,12 @@ class FragmentShape:
 
 
 def shape_of(
-    layout: Layout, fragment: Fragment, cuts: Mapping[int, Cut], place: Placement
+    layout: Layout, fragment: Fragment, cuts: Mapping[int, Cut], placement: Placement
 ) -> FragmentShape:
-    """Return the shape of a fragment; fragments of equal shape share compiled functions."""
-    places = {leaf: place for place, leaf in enumerate(touched(fragment))}
+    indices = {leaf: index for index, leaf in enumerate(touched(fragment))}
     pieces = [
         piece_shape(
-            places[piece.leaf],
+            indices[piece.leaf],
             layout.leaves[piece.leaf],
             piece.row_stop - piece.row_start,
             cuts[piece.leaf],
@@ -213,7 +210,7 @@ def shape_of(
         )
         for piece in fragment.pieces
     ]
-    return FragmentShape(tuple(pieces), place.axes, len(place.devices))
+    return FragmentShape(tuple(pieces), placement.axes, len(placement.devices))
 
 
 def touched(fragment: Fragment) -> list[int]:
@@ -241,14 +238,7 @@ def gather(
     starts: Int[Array, " pieces"],
     lost: Float[Array, " n"] | None,
 ) -> Float[Array, " n"]:
-    """Gather this device's share of a fragment's flat value in float32. Nothing is donated.
-
-    Args:
-        shape: The shape of the fragment.
-        leaves: The leaves that it touches.
-        starts: The first row of each piece.
-        lost: This device's share of what rounding took away; None: the leaves do not round.
-    """
+    """Gather this device's share of a fragment's flat value in float32. Nothing is donated."""
     share = _share(shape, flattened(shape, leaves, starts))
     return share if lost is None else share + lost.astype(jnp.float32)
 
@@ -327,19 +317,15 @@ def _additive(shape: FragmentShape, moved: Array, averages: Array) -> Array:
 
 
 def first_number(axes: tuple[str, ...], leaf: Array) -> Float[Array, ""]:
-    """Copy one number of a leaf. Nothing is donated.
+    """Copy one number of this device's part of a leaf. Nothing is donated.
 
-    Args:
-        axes: The axes of a mesh whose first device gives its number to all, as several processes
-            must read the same; none: each device copies a number of its own part.
-        leaf: This device's part of the leaf.
+    The first device of a mesh of these axes gives its number to all, as several processes must read
+    the same; without axes each device copies its own.
     """
     number = leaf.reshape(-1)[0].astype(jnp.float32)
     if not axes:
         return number
-    first = jnp.where(jax.lax.axis_index(axes) == 0, number, 0)
-    given: Array = jax.lax.psum(first, axes)  # type: ignore[no-untyped-call]  # untyped in JAX
-    return given
+    return _sum(jnp.where(jax.lax.axis_index(axes) == 0, number, 0), axes)
 
 
 def all_finite(axes: tuple[str, ...], tree: PyTree) -> Bool[Array, ""]:
@@ -399,8 +385,8 @@ def rounds(dtype: np.dtype[np.generic]) -> bool:
 
 def _bits(dtype: np.dtype[np.generic]) -> tuple[int, int]:
     """Return the bits of a floating dtype's exponent and mantissa."""
-    told = jnp.finfo(dtype)  # type: ignore[no-untyped-call]  # untyped in JAX
-    return int(told.nexp), int(told.nmant)
+    info = jnp.finfo(dtype)  # type: ignore[no-untyped-call]  # untyped in JAX
+    return int(info.nexp), int(info.nmant)
 
 
 def _held(
@@ -418,9 +404,9 @@ def _stored(
     shape: FragmentShape, leaves: Sequence[Array], starts: Int[Array, " pieces"], flat: Array
 ) -> Stored:
     """Write a flat value into the leaves, and return them with what rounding took away."""
-    found = written(shape, leaves, starts, flat)
+    stored = written(shape, leaves, starts, flat)
     if not any(rounds(leaves[piece.leaf].dtype) for piece in shape.pieces):
-        return found, None
+        return stored, None
     ends = np.cumsum([piece.size for piece in shape.pieces])
     parts = []
     for piece, end in zip(shape.pieces, ends.tolist(), strict=True):
@@ -430,4 +416,4 @@ def _stored(
             parts.append(part - kept)
         else:
             parts.append(jnp.zeros_like(part))
-    return found, _share(shape, jnp.concatenate(parts)).astype(LOST)
+    return stored, _share(shape, jnp.concatenate(parts)).astype(LOST)

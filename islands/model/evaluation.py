@@ -19,10 +19,9 @@ EvaluateValues = Callable[[Sequence[NDArray[np.float32]]], Figures]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The published values that an evaluation judged, and how long it took.
+    """The learning-rate clock of the values that an evaluation judged, in steps, and their tokens.
 
-    `clock` is the learning-rate clock in steps. `tokens` are those that the values account for:
-    merged into them, or discarded on the way.
+    The values account for these tokens: merged into them, or discarded on the way.
     """
 
     clock: float
@@ -35,16 +34,7 @@ def attempt(
     values: Sequence[NDArray[np.float32]],
     failed: str = "the task's evaluation failed, training goes on",
 ) -> Figures | IslandsError:
-    """Evaluate a model, and return an error instead of raising it.
-
-    Args:
-        evaluate: evaluates flat values with the task's own code.
-        values: one flat value per fragment.
-        failed: clause that says what failed, for the end of the error's sentence.
-
-    Returns:
-        The figures, or an error that says what the user has to correct.
-    """
+    """Evaluate one flat value per fragment; return figures, or an error whose sentence ends so."""
     try:
         return evaluate(values)
     except Exception as error:  # noqa: BLE001  the user's own code may raise anything
@@ -52,24 +42,18 @@ def attempt(
 
 
 def evaluated(evaluate: Callable[..., object], params: object, state: object) -> Figures:
-    """Call a task's own evaluation and return its figures as plain numbers.
-
-    Args:
-        evaluate: the task's method; it may have no `state` argument.
-        params: the task's tree of parameters, of the published values.
-        state: the task's state that belongs to these parameters.
-    """
+    """Call a task's own evaluation, which may take no state, and return plain numbers."""
     alone = len(inspect.signature(evaluate).parameters) == 1
     found = evaluate(params) if alone else evaluate(params, state)
-    place = location_of_return(evaluate)
+    line = location_of_return(evaluate)
     if not isinstance(found, Mapping):
         what = f"evaluate returned a {type(found).__name__}, not a dictionary of figures"
-        raise refused(place, what)
+        raise refused(line, what)
     figures = {}
     for name, value in found.items():
         try:
             figures[str(name)] = float(value)
         except (TypeError, ValueError) as error:
             what = f"evaluate returned {name} as a {type(value).__name__}; it must be one number"
-            raise refused(place, what) from error
+            raise refused(line, what) from error
     return figures

@@ -1,13 +1,7 @@
 """What a run trains, as interfaces: a workload makes trainers, a trainer is a model that steps.
 
-Between two steps, at a *boundary*, snapshots are taken, values adopted and moments reset; nothing
-of it waits for the device:
-
-* `snapshot` dispatches a subtraction into a new buffer and starts its copy to the host while the
-  next step already runs; `Snapshot.buffer` waits.
-* `adopt` dispatches.
-* `read_moments` copies out a piece of the inner optimizer's state as `snapshot` does; a restarted
-  peer passes all pieces to `load_moments` and continues as if it had never stopped.
+Between two steps, at a *boundary*, snapshots are taken, values adopted and moments reset. All of it
+is dispatched and waits for no device; `Snapshot.buffer` and `PendingStep.loss` wait.
 
 The devices of a model may belong to several processes of one program. Then each has a model, and
 all call the same methods in the same order with the same arguments, but for the flat values of
@@ -17,11 +11,7 @@ the whole value.
 
 All methods are called from one thread; `buffer`, `loss` and `ready` may be called from another. It
 first calls `setup` (build and compile), then `adopt` with the first published value of each
-fragment, then takes steps: `step` dispatches and returns, `PendingStep.loss` waits.
-
-A `Trainer` is a model that Islands steps itself; that of a loop of the user's own is stepped there.
-`jax_trainer.JaxTrainer` trains a `Task`; `toy.NumpyTrainer` solves a small quadratic without JAX;
-`toy_workload.Accelerator` steps by sleeping.
+fragment, then takes steps. The model of a loop of the user's own is stepped there.
 """
 
 import os
@@ -73,27 +63,21 @@ class Model(Protocol):
 
     @property
     def hardware(self) -> str:
-        """The devices that hold the model, as people name them; "" if they are only simulated."""
+        """The devices that hold the model, for people; "" if they are only simulated."""
 
     @property
     def compiling(self) -> bool:
-        """Whether a call is compiling now, as `setup` and a step on a new shape do.
-
-        It may be read from any thread.
-        """
+        """Whether `setup` or a step on a new shape is compiling now; any thread may ask."""
 
     def share(self, fragment: int) -> Ranges:
-        """Return which elements of a fragment's flat value are this process's share.
+        """Return the ranges (start, stop) of a fragment's flat value that are this process's share.
 
-        They are ranges (start, stop), ascending. The share as an array is flat and contiguous: the
-        elements of one range after those of the other. Known before `setup`.
+        They ascend. The share as an array is flat and contiguous: the elements of one range after
+        those of the other. Known before `setup`.
         """
 
     def shares(self, fragment: int) -> tuple[Ranges, ...]:
-        """Return the share of each process that has some of the devices, by ascending index.
-
-        Every element of the value is in one of them. Known before `setup`.
-        """
+        """Return the share of each process that has some of the devices, by ascending index."""
 
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
         """Dispatch base − local of a fragment's share in float32, cast to a precision."""
@@ -120,22 +104,15 @@ class Model(Protocol):
     ) -> None:
         """Dispatch local := local + (value − (base − sent)) and base := value.
 
-        The learner keeps the progress it made since `sent` was taken, on top of the value.
-
-        Args:
-            fragment: index of the fragment.
-            value: this process's share of the published value, flat float32, as for `adopt`.
-            sent: its share of base − local of the contribution that the value contains, flat
-                float32; None, in every process, if it contains none of this learner.
+        The learner keeps the progress it made since `sent` was taken, on top of the value. `sent`
+        is this process's share of base − local of the contribution that the value contains, flat
+        float32; None, in every process, if it contains none of this learner.
         """
 
     def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
         """Dispatch local := share · local + (1 − share) · value and base := value.
 
-        Args:
-            fragment: index of the fragment.
-            value: this process's share of the published value, flat float32, as for `adopt`.
-            share: α in [0, 1], share of the local value that is kept.
+        Reference: Streaming DiLoCo (arXiv 2501.18512), §2.3, whose α is `share`.
         """
 
     def finite(self) -> bool:
@@ -146,36 +123,28 @@ class Model(Protocol):
 
     @property
     def moments_schema(self) -> str:
-        """Digest (hex) of names, dtypes and shapes of the whole inner optimizer's state.
+        """Digest (hex) of names, dtypes and shapes of the inner optimizer's state; "" for none.
 
-        Learners with equal schemas can load each other's moments; "" if there are no moments.
-        Known before `setup`.
+        Learners with equal schemas can load each other's moments. Known before `setup`.
         """
 
     @property
     def moment_pieces(self) -> int:
-        """How many pieces the moments are cut into; 0 if there are none. Known before `setup`.
+        """How many pieces the moments are cut into, the same for equal schemas; 0 for none.
 
-        The bytes of all leaves are concatenated in a fixed order and cut into pieces of at most
-        `MOMENT_PIECE_BYTES`, so the number is the same for equal schemas.
+        Known before `setup`.
         """
 
     def prepare_giving(self) -> None:
-        """Make `read_moments` ready, so that no step waits for a compilation.
-
-        It is called once, after `setup`, from any thread.
-        """
+        """Compile what `read_moments` needs; called once, after `setup`, from any thread."""
 
     def read_moments(self, piece: int) -> MomentsCopy:
-        """Dispatch a copy of a piece into new buffers, and start their copy to the host.
-
-        Every process gets the whole piece.
-        """
+        """Dispatch a copy of a whole piece into new buffers, and start their copy to the host."""
 
     def load_moments(self, pieces: Sequence[memoryview]) -> None:
-        """Dispatch the replacement of the whole inner optimizer's state by these pieces.
+        """Dispatch the replacement of the inner optimizer's state by all of its pieces.
 
-        Every process is given all of them. The buffers may be reused as soon as the call returns.
+        The buffers may be reused as soon as the call returns.
 
         Raises:
             InvariantError: number or lengths differ from this trainer's own; nothing was changed.
@@ -184,7 +153,6 @@ class Model(Protocol):
 
 
 def host_named() -> str:
-    """Name the processor on which this process runs, for people: by its cores."""
     return f"CPU, {len(os.sched_getaffinity(0))} cores"
 
 
@@ -202,7 +170,7 @@ class PendingStep(Protocol):
 
 
 class Trainer(Model, Protocol):
-    """One learner's model copy, inner optimizer and data."""
+    """One learner's model copy, inner optimizer and data, which Islands steps itself."""
 
     @property
     def shards(self) -> int:
@@ -234,14 +202,11 @@ def first_pass(trainer: Trainer) -> Iterator[object]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LearnerDevices:
     """Which learner computes, and on which of the host's devices.
 
-    Args:
-        name: name of the learner, from which its random seed is derived.
-        devices: which of the host's devices it uses: `all`, or numbers such as `0,1` or `0-3`.
-        model_parallel: number of devices over which parameters are sharded; groups of that size
-            share the data.
+    Its random seed is derived from its name. The devices are `all`, or numbers such as `0,1` or
+    `0-3`. Parameters are sharded over groups of `model_parallel` devices.
     """
 
     name: str
@@ -264,7 +229,7 @@ class Workload(ABC):
         """Return the layout and the number of shards, without computing any values."""
 
     @abstractmethod
-    def trainer(self, settings: RunSettings, place: Place) -> Trainer:
+    def trainer(self, settings: RunSettings, learner: LearnerDevices) -> Trainer:
         """Make one learner's trainer; called on the thread that owns the device."""
 
     @abstractmethod

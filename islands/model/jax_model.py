@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding
+from jax.stages import Compiled
 from jaxtyping import Array, PyTree
 from numpy.typing import NDArray
 
@@ -47,7 +48,7 @@ from islands.model.leaf_checks import (
     check_array,
     check_kind,
     check_leaf,
-    check_place,
+    check_placement,
     placement_of,
 )
 from islands.model.placement import Placement
@@ -55,38 +56,28 @@ from islands.protocol.errors import InvariantError, TaskError
 from islands.protocol.ranges import Ranges, size_of
 from islands.protocol.settings.choices import Adoption, SnapshotPrecision
 
-_Call = tuple[Callable[..., PyTree], tuple[PyTree, ...]]  # a compiled function, its arguments
+_Call = tuple[Compiled, tuple[PyTree, ...]]  # a compiled function, its arguments
 
 
 @dataclass(frozen=True, slots=True)
 class JaxSnapshot:
-    """This process's share of a difference in a buffer of its own, on its way to the host.
-
-    Attributes:
-        array: The padded flat value, cut evenly over the devices.
-        size: Number of elements of the whole value, without padding.
-    """
+    """This process's share of a difference of so many elements, on its way to the host."""
 
     array: Array
     size: int
 
     def buffer(self) -> memoryview:
-        """Wait for the bytes and return them; they stay valid as long as the view is held."""
         return share_of(self.array, self.size).view(np.uint8).data.toreadonly()
 
     def ready(self) -> bool:
-        """Whether the device has finished the buffer."""
         return bool(self.array.is_ready())  # type: ignore[attr-defined]  # untyped in JAX
 
 
 def share_of(array: Array, size: int) -> NDArray[np.generic]:
     """Wait for a flat value's elements on this process's devices, and return them.
 
-    They are in the order of the value and read-only. No other process is waited for.
-
-    Args:
-        array: The padded flat value, cut evenly over the devices.
-        size: Number of elements of the whole value, without padding.
+    They are in the order of the value and read-only. No other process is waited for. The array is
+    padded and cut evenly over the devices; the value has so many elements without padding.
     """
     if array.is_fully_addressable:
         return np.asarray(array)[:size]
@@ -102,8 +93,8 @@ class _Known:
     Attributes:
         kinds: Shape, dtype and sharding of each leaf that the fragment touches.
         shape: The shape of the fragment, of leaves cut like that.
-        name: What the names of its compiled functions say of it. One cut can be told by several
-            shardings, which share them: steps may return another than they were given.
+        name: What the names of its compiled functions say of it. Several shardings cut alike, and
+            share them: steps may return another than they were given.
     """
 
     kinds: tuple[tuple[object, ...], ...]
@@ -114,12 +105,8 @@ class _Known:
 class JaxModel:
     """The leaves of a layout on their devices, and each fragment's base.
 
-    Args:
-        layout: The layout of the leaves.
-        leaves: The leaves, in the layout's order, on devices of `place`.
-        place: The devices.
-        functions: Where compiled functions are kept; models of one process may share them.
-        donate: Whether an adoption overwrites the buffers of the leaves that it changes.
+    With `donate`, an adoption overwrites the buffers of the leaves that it changes. Models of one
+    process may share their compiled functions.
 
     Attributes:
         layout: The layout of the leaves.
@@ -132,19 +119,19 @@ class JaxModel:
         self,
         layout: Layout,
         leaves: Sequence[Array],
-        place: Placement,
+        placement: Placement,
         functions: CompiledFunctions,
         *,
         donate: bool = True,
     ) -> None:
         self.layout: Layout = layout
-        self._place = place
+        self._placement = placement
         self._functions = functions
-        self._compile = partial(functions.compile, place)
+        self._compile = partial(functions.compile, placement)
         self._donated = (0,) if donate else ()
         self._touched = [touched(each) for each in layout.fragments]
         self._first_rows = [first_rows(each) for each in layout.fragments]
-        self._shares = [place.held(each.size) for each in layout.fragments]
+        self._shares = [placement.held(each.size) for each in layout.fragments]
         self._known: list[_Known | None] = [None] * len(layout.fragments)
         self._smallest = min(_numbers(layout), key=lambda leaf: layout.leaves[leaf].size)
         self.local = tuple(leaves)
@@ -162,23 +149,17 @@ class JaxModel:
     ) -> Self:
         """Make a model of a user's own leaves, which stay where they are.
 
-        Go on with its `local`: an array that stands in two places is there two arrays, and one that
-        JAX was free to move is on its device to stay, so that no step is compiled anew for it.
-
-        Args:
-            layout: The layout of the leaves.
-            leaves: The leaves, in the layout's order; with `donate`, adoptions delete them.
-            donate: Whether an adoption overwrites the buffers of the leaves that it changes. A loop
-                that keeps another reference to them, such as an average of its own, says no.
-            functions: Compiled functions to be shared; None: the model has its own.
+        Go on with its `local`: an array that is two leaves is there two arrays, and one that JAX
+        was free to move is on its device to stay, so that no step is compiled anew for it. A loop
+        that keeps another reference to them, such as an average of its own, does not donate them.
         """
         _check_number(layout, leaves)
         by_path = dict(zip((leaf.path for leaf in layout.leaves), leaves, strict=True))
-        place = placement_of(by_path)
+        placement = placement_of(by_path)
         for leaf in layout.leaves:
             check_kind(leaf.path, by_path[leaf.path], leaf)
         functions = CompiledFunctions() if functions is None else functions
-        return cls(layout, _settled(leaves), place, functions, donate=donate)
+        return cls(layout, _settled(leaves), placement, functions, donate=donate)
 
     @property
     def local(self) -> Leaves:
@@ -188,12 +169,11 @@ class JaxModel:
     @local.setter
     def local(self, leaves: Leaves) -> None:
         _check_number(self.layout, leaves)
-        for told, leaf in zip(self.layout.leaves, leaves, strict=True):
-            check_array(told.path, leaf)
+        for like, leaf in zip(self.layout.leaves, leaves, strict=True):
+            check_array(like.path, leaf)
         self._local: Leaves = tuple(leaves)
 
     def prepare(self, precision: SnapshotPrecision, adoption: Adoption) -> None:
-        """Compile all functions that boundaries need."""
         self.mark()
         for fragment in range(len(self.base)):
             self.prepare_fragment(fragment, precision, adoption)
@@ -212,7 +192,7 @@ class JaxModel:
 
     @property
     def hardware(self) -> str:
-        return self._place.named
+        return self._placement.named
 
     @property
     def compiling(self) -> bool:
@@ -223,7 +203,7 @@ class JaxModel:
         return self._shares[fragment]
 
     def shares(self, fragment: int) -> tuple[Ranges, ...]:
-        return self._place.shares(self.layout.fragments[fragment].size)
+        return self._placement.shares(self.layout.fragments[fragment].size)
 
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
         """Dispatch base − local of a fragment and its copy to the host."""
@@ -258,16 +238,16 @@ class JaxModel:
         self._take_over(fragment, base, self._mix(fragment, base, share))
 
     def finite(self, beside: PyTree = ()) -> bool:
-        """Whether the leaves, and those of a tree beside them, are finite; waits for the device."""
+        """Whether the leaves, and those of a tree beside them, are finite."""
         self._check_alive(range(len(self._local)))
         tree = (self._local, beside)
         leaves = jax.tree.leaves(tree)
         kinds = tuple((x.shape, str(x.dtype), cut_of(x.sharding, x.ndim)) for x in leaves)
         compiled = self._compile(
             ("finite", jax.tree.structure(tree), kinds),
-            partial(all_finite, self._place.axes),
+            partial(all_finite, self._placement.axes),
             (tree,),
-            parts_to=self._place.whole,
+            parts_to=self._placement.whole,
         )
         return bool(compiled(tree))
 
@@ -276,8 +256,8 @@ class JaxModel:
         self._check_alive([self._smallest])
         leaf = self._local[self._smallest]
         name = ("mark", leaf.shape, str(leaf.dtype), cut_of(leaf.sharding, leaf.ndim))
-        function = partial(first_number, () if self._place.alone else self._place.axes)
-        compiled = self._compile(name, function, (leaf,), parts_to=self._place.whole)
+        function = partial(first_number, () if self._placement.alone else self._placement.axes)
+        compiled = self._compile(name, function, (leaf,), parts_to=self._placement.whole)
         marked: Array = compiled(leaf)
         return marked
 
@@ -285,19 +265,17 @@ class JaxModel:
         """Dispatch a new array with this process's share of what was contributed of a fragment."""
         if sent is None:
             return self._gather(fragment)
-        compiled, arguments = self._contributed(fragment, self._upload(fragment, sent))
-        value: Array = compiled(*arguments)
+        value: Array = self.prepare_contributed(fragment)(
+            self.base[fragment], self._upload(fragment, sent)
+        )
         return value
 
-    def prepare_contributed(self, fragment: int) -> None:
+    def prepare_contributed(self, fragment: int) -> Compiled:
         """Compile what `contributed` calls."""
-        self._contributed(fragment, self.base[fragment])
-
-    def _contributed(self, fragment: int, sent: Array) -> _Call:
-        arguments, flat, name = (self.base[fragment], sent), self._place.flat, "contributed"
-        of = (name, sent.shape)
-        compiled = self._compile(of, jnp.subtract, arguments, parts_to=flat)
-        return compiled, arguments
+        base = self.base[fragment]
+        return self._compile(
+            ("contributed", base.shape), jnp.subtract, (base, base), parts_to=self._placement.flat
+        )
 
     def _upload(self, fragment: int, value: NDArray[np.float32]) -> Array:
         """Copy a share to the devices, so that the caller may reuse its buffer at once."""
@@ -305,7 +283,7 @@ class JaxModel:
         if value.shape != (size,) or value.dtype != np.float32:
             found = f"{value.dtype}{list(value.shape)}"
             raise InvariantError(f"fragment {fragment} is float32[{size}] here, not {found}")
-        return self._place.put_share(value, self.layout.fragments[fragment].size)
+        return self._placement.put_share(value, self.layout.fragments[fragment].size)
 
     def _take_over(self, fragment: int, base: Array, call: _Call) -> None:
         """Replace a fragment's leaves by the results of a call, and its base by the new base."""
@@ -313,13 +291,13 @@ class JaxModel:
         local = list(self._local)
         stored, self._lost[fragment] = compiled(*arguments)
         for leaf, array in zip(self._touched[fragment], stored, strict=True):
-            local[leaf] = _told_as(local[leaf].sharding, array)
+            local[leaf] = _sharded_as(local[leaf].sharding, array)
         self._local = tuple(local)
         self.base[fragment] = base
 
     def _gather(self, fragment: int) -> Array:
         known, arguments = self._pieces(fragment)
-        function, flat = partial(gather, known.shape), self._place.flat
+        function, flat = partial(gather, known.shape), self._placement.flat
         name = ("gather", known.name)
         compiled = self._compile(name, function, arguments, parts_to=flat)
         value: Array = compiled(*arguments)
@@ -328,7 +306,7 @@ class JaxModel:
     def _difference(self, fragment: int, precision: SnapshotPrecision) -> _Call:
         known, pieces = self._pieces(fragment)
         arguments = (self.base[fragment], *pieces)
-        function, flat = partial(difference, known.shape, precision), self._place.flat
+        function, flat = partial(difference, known.shape, precision), self._placement.flat
         name = ("difference", precision, known.name)
         compiled = self._compile(name, function, arguments, parts_to=flat)
         return compiled, arguments
@@ -347,7 +325,7 @@ class JaxModel:
     ) -> _Call:
         known, pieces = self._pieces(fragment)
         arguments = (*pieces, *behind)
-        lost_to = None if self._lost[fragment] is None else self._place.flat
+        lost_to = None if self._lost[fragment] is None else self._placement.flat
         compiled = self._compile(
             (kind, self._donated, known.name),
             partial(function, known.shape),
@@ -362,7 +340,7 @@ class JaxModel:
         held = self.layout.fragments[fragment]
         if not rounding(self.layout, held):
             return None
-        return self._place.put_share(np.zeros(size_of(self._shares[fragment]), LOST), held.size)
+        return self._placement.put_share(np.zeros(size_of(self._shares[fragment]), LOST), held.size)
 
     def _pieces(
         self, fragment: int
@@ -385,15 +363,18 @@ class JaxModel:
         for leaf in leaves:
             check_alive(self.layout.leaves[leaf].path, self._local[leaf])
 
+    def shape(self, fragment: int) -> FragmentShape:
+        return self._pieces(fragment)[0].shape
+
     def _shape(self, fragment: int, leaves: Leaves) -> FragmentShape:
         cuts = {}
         for index, array in zip(self._touched[fragment], leaves, strict=True):
             leaf = self.layout.leaves[index]
             check_leaf(leaf.path, array)
             check_kind(leaf.path, array, leaf)
-            check_place(leaf.path, array, self._place, "the model")
+            check_placement(leaf.path, array, self._placement, "the model")
             cuts[index] = cut_of(array.sharding, array.ndim)
-        return shape_of(self.layout, self.layout.fragments[fragment], cuts, self._place)
+        return shape_of(self.layout, self.layout.fragments[fragment], cuts, self._placement)
 
 
 def _numbers(layout: Layout) -> list[int]:
@@ -421,8 +402,8 @@ def _settled(leaves: Sequence[Array]) -> Leaves:
     return tuple(settled)
 
 
-def _told_as(sharding: Sharding, array: Array) -> Array:
-    """Return an array whose sharding is told as before, so that no step is compiled anew for it."""
+def _sharded_as(sharding: Sharding, array: Array) -> Array:
+    """Return an array whose sharding is named as before, so that no step is compiled anew."""
     if array.sharding == sharding:
         return array
     parts = [shard.data for shard in array.addressable_shards]

@@ -30,20 +30,9 @@ POLL_S = 0.02
 def cpu_environment(learners: int, observers: int = 0, devices: int = 1) -> dict[str, str]:
     """Return the environment variables of a process on CPU, to be set before JAX is imported.
 
-    Args:
-        learners: Learners this process hosts; each gets one thread.
-        observers: Others that compute, such as an evaluation; one thread each.
-        devices: Devices of each learner, where a CPU is made to look like several; one thread each.
+    Each device of a learner has a thread, and each other that computes, such as an evaluation.
     """
     return {"PJRT_NPROC": str(max(1, learners * devices + observers))}
-
-
-def divide_cpu(devices: int) -> None:
-    """Make the CPU look like several devices, to try a mesh without an accelerator.
-
-    Call it before JAX computes anything; it imports JAX.
-    """
-    _set("jax_num_cpu_devices", devices)
 
 
 def enable_compilation_cache(folder: Path | None) -> None:
@@ -54,21 +43,24 @@ def enable_compilation_cache(folder: Path | None) -> None:
     if folder is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    _set("jax_compilation_cache_dir", os.fspath(folder))
-    _set("jax_persistent_cache_min_compile_time_secs", 0.0)
-    _set("jax_persistent_cache_min_entry_size_bytes", -1)
+    import jax
+
+    for name, value in (
+        ("jax_compilation_cache_dir", os.fspath(folder)),
+        ("jax_persistent_cache_min_compile_time_secs", 0.0),
+        ("jax_persistent_cache_min_entry_size_bytes", -1),
+    ):
+        jax.config.update(name, value)  # type: ignore[no-untyped-call]  # untyped in JAX
 
 
 @contextmanager
 def compiling(program: object) -> Iterator[None]:
     """Compile a program as the only process of this host, if JAX has a folder for what it compiles.
 
-    Those that come later wait for the lock of the program, and then read what the first has put
-    into the folder. Processes of one program of several hosts compile in step, and may wait for
-    each other inside the compiler, so none of them may wait for another's lock.
-
-    Args:
-        program: its name, which must be the same text in every process.
+    Its name must be the same text in every process. Those that come later wait for the lock of the
+    program, and then read what the first has put into the folder. Processes of one program of
+    several hosts compile in step, and may wait for each other inside the compiler, so none of them
+    may wait for another's lock.
     """
     import jax
 
@@ -103,8 +95,7 @@ def _forget_since(folder: Path, since_s: float) -> None:
 def locked(path: Path, wait_s: float = WAIT_S) -> Iterator[bool]:
     """Hold the lock of a file, which is made and removed; the system frees it if a process dies.
 
-    Yields:
-        Whether it is held: not where there are no locks, nor if another holds it for too long.
+    It yields whether it is held: not where there are no locks, nor if another holds it too long.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -134,9 +125,3 @@ def _acquired(handle: int, wait_s: float) -> bool:
             return False
         else:
             return True
-
-
-def _set(name: str, value: object) -> None:
-    import jax
-
-    jax.config.update(name, value)  # type: ignore[no-untyped-call]  # untyped in JAX

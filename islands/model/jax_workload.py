@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from islands.layout.leaves import VALUE_BYTES, Layout
 from islands.model.compiled_steps import compiled_steps_for
 from islands.model.device_transfer import LOST, rounding
-from islands.model.interfaces import Place, Trainer, Workload
+from islands.model.interfaces import LearnerDevices, Trainer, Workload
 from islands.model.jax_settings import enable_compilation_cache
 from islands.model.jax_trainer import JaxTrainer
 from islands.model.memory import TrainerMemory
 from islands.model.placement import devices_of_learner
-from islands.protocol.errors import TaskError
 from islands.protocol.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan
 from islands.tasks.task import Task
@@ -29,20 +28,10 @@ if TYPE_CHECKING:  # at run time it is imported where a check is asked for
 
 
 class JaxWorkload(Workload):
-    """The workload of a task.
+    """The workload of a task."""
 
-    Args:
-        task: the task to train.
-        name: name of the task in the error message if it is none.
-
-    Raises:
-        TaskError: `task` is not a `Task`.
-    """
-
-    def __init__(self, task: object, name: str = "the task") -> None:
-        if not isinstance(task, Task):
-            raise TaskError(f"{name!r} makes a {type(task).__name__}, no islands.Task")
-        self.task: Task[PyTree] = task
+    def __init__(self, task: Task[PyTree]) -> None:
+        self.task = task
         self._evaluator = cache(self._make)
 
     def keep_compiled(self, folder: Path | None) -> None:
@@ -76,53 +65,43 @@ class JaxWorkload(Workload):
     ) -> "TaskReport":
         """Check whether the task keeps its contract.
 
-        Args:
-            settings: settings of the run; its fragments and learning rate are used.
-            values: whether steps and evaluation are computed; None: only if the model is small.
-            room_bytes: memory that a learner may take; None if that is not known.
+        Steps and evaluation are computed if `values`, or, if that is None, if the model is small.
         """
         from islands.model.task_check import TaskCheck
 
         return TaskCheck(
             self.task,
-            fragments=settings.fragments,
-            pattern=settings.pattern,
-            min_piece_bytes=settings.piece_bytes_min,
-            learning_rate=settings.learning_rate,
+            settings,
+            lambda: self.trainer_memory(settings).total,
             values=values,
             room_bytes=room_bytes,
-            needed_bytes=lambda: self.trainer_memory(settings).total,
-            merges_moments=settings.merge_moments,
         ).run()
 
     def plan(self, settings: RunSettings) -> RunPlan:
-        """Return the layout, planned by shapes alone, and the number of shards."""
         return RunPlan(self._evaluator(settings).layout, self.task.shards)
 
-    def trainer(self, settings: RunSettings, place: Place) -> Trainer:
-        return self._make(settings, place)
+    def trainer(self, settings: RunSettings, learner: LearnerDevices) -> Trainer:
+        return self._make(settings, learner)
 
     def evaluate(
         self, settings: RunSettings, values: Sequence[NDArray[np.float32]]
     ) -> dict[str, float]:
-        """Return the figures of the task's own evaluation."""
         return self._evaluator(settings).evaluate(values)
 
     def params_of(self, settings: RunSettings, values: Sequence[NDArray[np.float32]]) -> PyTree:
         """Return the task's tree of parameters for a whole model."""
         return self._evaluator(settings).params_of(values)
 
-    def _make(self, settings: RunSettings, place: Place | None = None) -> JaxTrainer:
-        learner = b"" if place is None else place.name.encode()
+    def _make(self, settings: RunSettings, learner: LearnerDevices | None = None) -> JaxTrainer:
         return JaxTrainer(
             self.task,
             settings.fragments,
             pattern=settings.pattern,
             min_piece_bytes=settings.piece_bytes_min,
             seed=settings.seed,
-            learner_seed=zlib.crc32(learner),
-            devices=None if place is None else devices_of_learner(place.devices),
-            model_parallel=1 if place is None else place.model_parallel,
+            learner_seed=zlib.crc32(b"" if learner is None else learner.name.encode()),
+            devices=None if learner is None else devices_of_learner(learner.devices),
+            model_parallel=1 if learner is None else learner.model_parallel,
             precision=settings.precision.of_snapshots,
             adoption=settings.adoption,
             merges_moments=settings.merge_moments,
@@ -135,6 +114,5 @@ def _bytes_of(tree: PyTree) -> int:
 
 
 def _lost_bytes(layout: Layout) -> int:
-    """Bytes of what rounding takes away from the fragments that have leaves which round."""
     sizes = [each.size for each in layout.fragments if rounding(layout, each)]
     return int(np.dtype(LOST).itemsize) * sum(sizes)

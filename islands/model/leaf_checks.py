@@ -1,9 +1,8 @@
 """Refusals of leaves that a user's own loop hands in, and the devices on which the others are.
 
-A leaf is on one device, or on a mesh in any way that a `NamedSharding` tells; all leaves of a model
-are on the same. The devices of a mesh may belong to several processes. What a boundary cannot read
-there, or not write back as it was, is refused in a sentence that names the leaf, what is wrong with
-it, and how to mend it.
+A leaf is on one device, or on a mesh of one or several processes, in any way that a `NamedSharding`
+has; all leaves of a model are on the same. What a boundary cannot read there, or not write back as
+it was, is refused in a sentence that says how to mend it.
 """
 
 import math
@@ -27,10 +26,10 @@ def placement_of(leaves: Mapping[str, Array]) -> Placement:
     for path, leaf in leaves.items():
         check_leaf(path, leaf)
     first, leaf = next(iter(leaves.items()))
-    place = place_of(leaf.sharding)
+    placement = place_of(leaf.sharding)
     for path, other in leaves.items():
-        check_place(path, other, place, first)
-    return place
+        check_placement(path, other, placement, first)
+    return placement
 
 
 def place_of(sharding: Sharding) -> Placement:
@@ -70,7 +69,6 @@ def check_array(path: str, leaf: object) -> Array:
 
 
 def check_stored(path: str, leaf: Array) -> None:
-    """Refuse an array that cannot be read or written where it is stored."""
     if not leaf.sharding.addressable_devices:
         raise TaskError(
             f"{path} has no part on a device of this process, which so has nothing to exchange: "
@@ -81,19 +79,18 @@ def check_stored(path: str, leaf: Array) -> None:
 
 
 def check_alive(path: str, leaf: Array) -> None:
-    """Refuse a leaf whose buffers are gone."""
     if leaf.is_deleted():
         raise TaskError(
             f"{path} was deleted: it was donated to a step; hand in what the step returned"
         )
 
 
-def check_place(path: str, leaf: Array, place: Placement, like: str) -> None:
+def check_placement(path: str, leaf: Array, placement: Placement, like: str) -> None:
     """Refuse a leaf that is elsewhere than the others."""
     found = place_of(leaf.sharding)
-    if found.key == place.key:
+    if found.key == placement.key:
         return
-    if found.alone != place.alone:
+    if found.alone != placement.alone:
         one, others = (path, like) if found.alone else (like, path)
         raise TaskError(
             f"{one} is on devices of this process alone, but {others} on those of several "
@@ -101,13 +98,12 @@ def check_place(path: str, leaf: Array, place: Placement, like: str) -> None:
             "jax.make_array_from_callback"
         )
     raise TaskError(
-        f"{path} is on {_told(found)}, but {like} is on {_told(place)}: put all leaves on one "
-        "mesh with jax.device_put, and what is not to be cut on each of its devices"
+        f"{path} is on {_named(found)}, but {like} is on {_named(placement)}: put all leaves on "
+        "one mesh with jax.device_put, and what is not to be cut on each of its devices"
     )
 
 
 def check_kind(path: str, leaf: Array, like: Leaf) -> None:
-    """Refuse a leaf that is not what the layout says."""
     if leaf.shape != like.shape or str(leaf.dtype) != like.dtype:
         raise TaskError(
             f"{path} is {leaf.dtype}{list(leaf.shape)}, but {like.dtype}{list(like.shape)} in the "
@@ -116,7 +112,6 @@ def check_kind(path: str, leaf: Array, like: Leaf) -> None:
 
 
 def check_even(path: str, shape: tuple[int, ...], sharding: Sharding) -> None:
-    """Refuse a leaf whose devices have parts of unequal lengths."""
     if not isinstance(sharding, NamedSharding):
         return
     for length, names in zip(shape, cut_of(sharding, len(shape)), strict=True):
@@ -148,8 +143,8 @@ def _check_sharding(path: str, sharding: Sharding) -> None:
         )
 
 
-def _told(place: Placement) -> str:
-    if place.mesh is None:
-        return f"the single device {place.devices[0]}"
-    axes = " × ".join(f"{name} {size}" for name, size in place.mesh.shape.items())
-    return f"the mesh {axes} of devices {[device.id for device in place.devices]}"
+def _named(placement: Placement) -> str:
+    if placement.mesh is None:
+        return f"the single device {placement.devices[0]}"
+    axes = " × ".join(f"{name} {size}" for name, size in placement.mesh.shape.items())
+    return f"the mesh {axes} of devices {[device.id for device in placement.devices]}"

@@ -33,13 +33,9 @@ def slow_write_s(layout: Layout) -> float:
 class TrainerMemory:
     """Bytes that a trainer holds, by shapes alone.
 
-    Args:
-        parameters: trainable and frozen parameters, in the model's own precision.
-        base: the published value adopted last, float32, and what rounding it took away.
-        moments: the inner optimizer's state, and leaves of the task's state that are not merged.
-        gradients: the gradients of one step.
-        temporaries: temporary arrays of a step, such as gradients and activations; None if they
-            are not known.
+    The base is the published value adopted last, float32, and what rounding it took away. Moments
+    are the inner optimizer's state, and leaves of the task's state that are not merged. Temporaries
+    of a step, such as gradients and activations, may not be known.
     """
 
     parameters: int
@@ -50,7 +46,6 @@ class TrainerMemory:
 
     @property
     def of_a_step(self) -> int:
-        """Bytes that a step allocates and frees; only its gradients, if no more is known."""
         return max(self.gradients, self.temporaries or 0)
 
     @property
@@ -62,11 +57,9 @@ class TrainerMemory:
 class SyncerMemory:
     """Bytes on the syncer.
 
-    Args:
-        values: the newest version of every fragment, and older ones until all have adopted it.
-        outer: the outer optimizer's state.
-        rounds: largest total of contributions that wait for their merge.
-        increments: the newest increments and what they left, where updates are increments.
+    Of values it has the newest version of every fragment, and older ones until all have adopted it;
+    of rounds the largest total of contributions that wait for their merge; and the newest
+    increments with what they left, where updates are increments.
     """
 
     values: int
@@ -80,7 +73,7 @@ class SyncerMemory:
 
 
 def syncer_memory(layout: Layout, settings: RunSettings, learners: int) -> SyncerMemory:
-    """Return what a syncer of so many learners holds, while none is behind the others."""
+    """Return the memory of a syncer of so many learners, while none is behind the others."""
     sizes = sorted(VALUE_BYTES * fragment.size for fragment in layout.fragments)
     whole, fragments = sum(sizes), len(sizes)
     rounds_open = settings.open_rounds_max(fragments)

@@ -1,4 +1,4 @@
-"""A host's memory, and the sentence that tells that it, or a device, has too little."""
+"""A host's memory, and the sentence for one, or for a device, that has too little."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,40 +9,33 @@ from islands.model.memory import ROOM, syncer_memory
 from islands.protocol.errors import IslandsError, TaskError, TaskFailedError
 from islands.protocol.settings.run import RunSettings
 from islands.settings.quantities import size
-from islands.tasks.source_location import (
-    location_of,
-    said,
-    task_failure,
-    user_frames,
-    with_location,
-)
+from islands.tasks.source_location import located, said, task_failure
 
 NO_ROOM = ("RESOURCE_EXHAUSTED", "out of memory")
 """What XLA and PyTorch say, as a `RuntimeError`, where a device's memory is exhausted."""
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether an error tells that a host or a device has no memory left."""
-    told = isinstance(error, RuntimeError) and any(each in str(error) for each in NO_ROOM)
-    return isinstance(error, MemoryError) or told
+    full = isinstance(error, RuntimeError) and any(each in str(error) for each in NO_ROOM)
+    return isinstance(error, MemoryError) or full
 
 
 def compute_failure(error: BaseException, layout: Layout | None) -> Exception:
-    """Return the error that tells a learner's user why its compute has ended."""
+    """Return the error that says why a learner's compute has ended."""
     if isinstance(error, IslandsError) or not lacks_memory(error):
         return task_failure(error, "the task failed while it trained")
-    return _told(TaskFailedError, error, layout)
+    return _explained(TaskFailedError, error, layout)
 
 
 @contextmanager
 def memory_told(layout: Layout) -> Iterator[None]:
-    """Tell a user's own loop in a sentence where its model does not fit."""
+    """Raise a sentence where the model of a user's own loop does not fit."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
-        raise _told(TaskError, error, layout) from error
+        raise _explained(TaskError, error, layout) from error
 
 
 def hub_lacks(layout: Layout, settings: RunSettings, room_bytes: int | None) -> str:
@@ -58,22 +51,19 @@ def hub_lacks(layout: Layout, settings: RunSettings, room_bytes: int | None) -> 
     )
 
 
-def _told(kind: type[IslandsError], error: BaseException, layout: Layout | None) -> IslandsError:
-    told = with_location(location_of(error), f"{said(error).rstrip('.')}; {_what_helps(layout)}")
-    made = kind(told)
-    made.detail = user_frames(error)
-    made.__cause__ = error
-    return made
-
-
-def _what_helps(layout: Layout | None) -> str:
+def _explained(
+    kind: type[IslandsError], error: BaseException, layout: Layout | None
+) -> IslandsError:
     model = "this model" if layout is None else layout.told
     beside = "" if layout is None else f", {size(VALUE_BYTES * layout.size)} over all devices"
-    return (
-        f"there is no memory for {model} on the devices of this learner, or on its host: beside "
-        "the parameters, moments and activations of its steps it holds the published values once "
-        f"more in float32{beside}; use more devices or hosts, smaller batches, or parameters and "
-        "moments in bfloat16; --dry-run tells what each process holds"
+    return located(
+        kind,
+        error,
+        f"{said(error).rstrip('.')}; there is no memory for {model} on the devices of this "
+        "learner, or on its host: beside the parameters, moments and activations of its steps it "
+        f"holds the published values once more in float32{beside}; use more devices or hosts, "
+        "smaller batches, or parameters and moments in bfloat16; --dry-run tells what each process "
+        "holds",
     )
 
 
@@ -87,49 +77,37 @@ def host_memory_bytes(
 ) -> int | None:
     """Return the bytes that this host's processes may take together; None if that is not known.
 
-    Args:
-        machine: file in which Linux reports the memory of the machine.
-        own: file in which it reports the control groups of this process.
-        groups: folder of all control groups, each of which may have a limit.
+    Linux reports the memory of the machine, the control groups of this process, and their limits.
     """
-    limits = [_limit(path) for path in _limits_of(own, groups)]
-    told = [of_status(machine, "MemTotal"), *limits]
-    return min((each for each in told if each is not None), default=None)
+    limits = [_text(path).strip() for path in _limits_of(own, groups)]
+    found = [of_status(machine, "MemTotal"), *(int(each) for each in limits if each.isdecimal())]
+    return min((each for each in found if each is not None), default=None)
 
 
 def _limits_of(own: Path, groups: Path) -> Iterator[Path]:
     """Yield the files with the limits of this process's groups, and of all around them."""
-    try:
-        lines = own.read_text().splitlines()
-    except OSError:
-        lines = []
-    lines += ["0::/", "0:memory:/"]  # of a container that is not told where it is
+    lines = [*_text(own).splitlines(), "0::/", "0:memory:/"]  # a container may not know its own
     for line in lines:
-        _, _, told = line.partition(":")
-        controllers, _, path = told.partition(":")
+        _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):
-            place, name = groups / "memory", "memory.limit_in_bytes"
+            folder, name = groups / "memory", "memory.limit_in_bytes"
         elif not controllers:
-            place, name = groups, "memory.max"
+            folder, name = groups, "memory.max"
         else:
             continue
         inside = Path(path.lstrip("/"))
-        yield from (place / each / name for each in (inside, *inside.parents))
-
-
-def _limit(path: Path) -> int | None:
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return None
-    return int(text) if text.isdecimal() else None
+        yield from (folder / each / name for each in (inside, *inside.parents))
 
 
 def of_status(path: Path, name: str) -> int | None:
-    """Return a size of a file as `/proc/PID/status` is, in bytes; None if it is not told."""
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return None
+    """Return a size in bytes from a file as `/proc/PID/status` is; None if it is not there."""
+    lines = _text(path).splitlines()
     sizes = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
     return int(sizes[0]) * 1024 if sizes else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -21,7 +21,6 @@ class MomentSnapshot:
     arrays: tuple[Array, ...]
 
     def buffer(self) -> memoryview:
-        """Wait for the bytes and return them; they stay valid as long as the view is held."""
         parts = [np.asarray(each).reshape(-1).view(np.uint8) for each in self.arrays]
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return whole.data.toreadonly()
@@ -31,17 +30,11 @@ class MomentSnapshot:
         return all(bool(np.isfinite(np.asarray(x)).all()) for x in floating)
 
     def ready(self) -> bool:
-        """Whether the device has finished all parts."""
         return all(bool(x.is_ready()) for x in self.arrays)  # type: ignore[attr-defined]
 
 
 def plan_moments(state: PyTree, most_bytes: int) -> MomentPlan:
-    """Plan how a state is cut into pieces.
-
-    Args:
-        state: Arrays or their shapes, with random keys as words (`words_of`).
-        most_bytes: Largest size of a piece; a single element is never cut, however large.
-    """
+    """Plan how a state of arrays or shapes, with random keys as words, is cut into pieces."""
     flat = jax.tree_util.tree_leaves_with_path(state)
     leaves = [MomentLeaf(path_of(keys), np.dtype(x.dtype), tuple(x.shape)) for keys, x in flat]
     return plan_leaves(leaves, most_bytes)

@@ -55,22 +55,16 @@ class MomentPlan:
 
 
 def plan_leaves(leaves: Sequence[MomentLeaf], most_bytes: int) -> MomentPlan:
-    """Plan how leaves are cut into pieces.
-
-    Args:
-        leaves: The leaves, in the order in which they follow one another.
-        most_bytes: Largest size of a piece; a single element is never cut, however large.
-    """
+    """Plan how leaves are cut into pieces; a single element is never cut, however large."""
     pieces: list[list[Part]] = []
     room = 0
-    for part in (
-        part for index, leaf in enumerate(leaves) for part in _cut(leaf, index, most_bytes)
-    ):
-        if part.size_bytes > room:
-            pieces.append([])
-            room = max(most_bytes, part.size_bytes)
-        pieces[-1].append(part)
-        room -= part.size_bytes
+    for index, leaf in enumerate(leaves):
+        for part in _cut(leaf, index, most_bytes):
+            if part.size_bytes > room:
+                pieces.append([])
+                room = max(most_bytes, part.size_bytes)
+            pieces[-1].append(part)
+            room -= part.size_bytes
     lines = "\n".join(f"{leaf.path} {leaf.dtype} {leaf.shape}" for leaf in leaves)
     schema = hashlib.blake2b(lines.encode(), digest_size=16).hexdigest() if pieces else ""
     return MomentPlan(tuple(leaves), tuple(tuple(piece) for piece in pieces), schema)

@@ -2,11 +2,9 @@
 
 A flat value of a fragment (the base, a snapshot) is cut evenly over all devices, padded where it
 does not divide, so each device keeps and copies only its share. A leaf is cut in any way that a
-`PartitionSpec` tells. On one device there is no mesh, and this module adds no cost.
-
-The devices may belong to several processes of one program (`jax.distributed`), which call the same
-functions in the same order. A process can read and fill only the parts of an array on its own
-devices; to do so is no collective, and waits for no other process.
+`PartitionSpec` has. On one device there is no mesh, and this module adds no cost. A process can
+read and fill only the parts of an array on its own devices; to do so is no collective, and waits
+for no other process.
 
 The mesh of a learner has two axes. The rows of a batch are sharded over `data`; a large tensor is
 cut along one of its axes over `model`. XLA propagates this sharding through the step and adds the
@@ -42,12 +40,7 @@ Function = Callable[..., PyTree]
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """The devices of a model, and how values are sharded over them.
-
-    Args:
-        devices: The devices, in the order of the mesh.
-        mesh: The mesh that they form, of any axes; None on one device.
-    """
+    """The devices of a model in the order of their mesh, which has any axes; None on one device."""
 
     devices: tuple[jax.Device, ...]
     mesh: Mesh | None
@@ -77,13 +70,7 @@ class Placement:
         return index
 
     @cached_property
-    def processes(self) -> tuple[int, ...]:
-        """Indices of the processes that have some of the devices, ascending."""
-        return tuple(sorted({device.process_index for device in self.devices}))
-
-    @cached_property
     def own_devices(self) -> tuple[jax.Device, ...]:
-        """The devices of this process, in the order of the mesh."""
         return tuple(each for each in self.devices if each.process_index == self.process)
 
     @property
@@ -101,8 +88,9 @@ class Placement:
         return held_by(self.process if process is None else process, owners, size)
 
     def shares(self, size: int) -> tuple[Ranges, ...]:
-        """Return what each of `processes` holds of a flat value."""
-        return tuple(self.held(size, process) for process in self.processes)
+        """Return what each process with some of the devices holds of a flat value, ascending."""
+        processes = sorted({device.process_index for device in self.devices})
+        return tuple(self.held(size, process) for process in processes)
 
     def put(self, x: NDArray[np.generic] | jax.Array, sharding: Sharding) -> jax.Array:
         """Put an array that every process has whole on the devices; none waits for another."""
@@ -118,11 +106,9 @@ class Placement:
         return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
 
     def put_share(self, share: NDArray[np.generic], size: int) -> jax.Array:
-        """Put this process's share of a flat value on its devices; the share may be reused at once.
+        """Put this process's share of a value of so many elements on its devices (`held`).
 
-        Args:
-            share: The elements that `held` tells, one range after the other.
-            size: Number of elements of the whole value.
+        The caller may reuse the share at once.
         """
         length = self.padded(size) // len(self.devices)
         own = self.own_devices
@@ -135,11 +121,10 @@ class Placement:
         return jax.make_array_from_single_device_arrays((self.padded(size),), self.flat, parts)
 
     def padded(self, size: int) -> int:
-        """Return the least length, from `size` up, that all devices can share evenly."""
         return -(-size // len(self.devices)) * len(self.devices)
 
     def tensor(self, shape: tuple[int, ...]) -> Sharding:
-        """Return where a result of this shape lives, of a function of whole arrays."""
+        """Return the sharding of a result of this shape, of a function of whole arrays."""
         return self.whole
 
     def rows(self, shape: tuple[int, ...]) -> Sharding:
@@ -167,24 +152,24 @@ class Placement:
 
         Args:
             function: computes on whole arrays, or on each device's parts if `parts_to` is given.
-            arguments: those on devices stay where they are, as do shapes that tell a sharding; of
-                arrays on the host, a batch is sharded by rows, and others are copied to every
-                device.
+            arguments: those on devices stay where they are; of arrays on the host, a batch is
+                sharded by rows, and others are copied to every device.
             batch: index of the argument that is a batch, if one is.
             parts_to: shardings of the results; None: those of tensors of their shapes.
-            read_here: whether every process will read the whole results of a function of whole
-                arrays; they are then gathered, but where one process has all devices anyway.
+            read_here: whether every process reads the whole results of a function of whole arrays.
         """
         if self.mesh is None:
             return function, arguments, None
         described = tuple(
-            self._described(x, self.rows if index == batch else self._copied)
-            for index, x in enumerate(arguments)
+            self._described(x, rows=index == batch) for index, x in enumerate(arguments)
         )
         if parts_to is None:
-            shapes = jax.eval_shape(function, *described)
-            lives = self._copied if read_here and not self.alone else self.tensor
-            return function, described, jax.tree.map(lambda x: lives(x.shape), shapes)
+            gathered = read_here and not self.alone
+            to = jax.tree.map(
+                lambda x: self.whole if gathered else self.tensor(x.shape),
+                jax.eval_shape(function, *described),
+            )
+            return function, described, to
         takes = jax.tree.map(lambda x: x.sharding.spec, described)
         gives = jax.tree.map(lambda sharding: sharding.spec, parts_to)
         # No check: JAX cannot prove that results declared whole are equal on all devices.
@@ -193,17 +178,14 @@ class Placement:
         )
         return function, described, parts_to
 
-    def _described(self, tree: PyTree, lives: Callable[[tuple[int, ...]], Sharding]) -> PyTree:
+    def _described(self, tree: PyTree, *, rows: bool) -> PyTree:
         def described(x: NDArray[np.generic] | jax.Array | jax.ShapeDtypeStruct) -> object:
             if isinstance(x, jax.Array | jax.ShapeDtypeStruct):
                 return x
-            where = lives(x.shape)
-            return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)  # type: ignore[no-untyped-call]  # untyped in JAX
+            to = self.rows(x.shape) if rows else self.whole
+            return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=to)  # type: ignore[no-untyped-call]  # untyped in JAX
 
         return jax.tree.map(described, tree)
-
-    def _copied(self, _: tuple[int, ...]) -> Sharding:
-        return self.whole
 
 
 DATA = "data"
@@ -217,12 +199,7 @@ Device = TypeVar("Device")
 
 
 def choose(devices: Sequence[Device], spec: str) -> list[Device]:
-    """Return the devices that a setting names.
-
-    Args:
-        devices: all devices of this host.
-        spec: `all`, or numbers and ranges such as `0,1` or `0-3`, counted from 0.
-    """
+    """Return the devices of a host that a setting names (`LearnerDevices`)."""
     if spec.strip() == "all":
         return list(devices)
     exist = "only device 0" if len(devices) == 1 else f"devices 0 to {len(devices) - 1}"
@@ -260,12 +237,7 @@ def devices_of_learner(spec: str) -> list[jax.Device]:
 
 
 def shares(learners: int, each: int | None) -> list[list[jax.Device] | None]:
-    """Divide this process's devices among its learners, so that no two of them share one.
-
-    Args:
-        learners: number of learners in this process.
-        each: devices per learner. None: each gets None, and all share the first device.
-    """
+    """Divide this process's devices among its learners; without a number all have the first."""
     if each is None:
         return [None] * learners
     devices = jax.local_devices()
@@ -297,12 +269,7 @@ def learner_mesh(devices: Sequence[jax.Device], model_parallel: int = 1) -> Mesh
 
 @dataclass(frozen=True, eq=False)
 class LearnerPlacement(Placement):
-    """The devices of a learner, and how its arrays are sharded over them.
-
-    Args:
-        devices: devices of the learner, in the order of its setting.
-        mesh: grid of these devices, `data` × `model`; None on one device.
-    """
+    """The devices of a learner in the order of its setting, as a grid of `data` × `model`."""
 
     @property
     def birthplace(self) -> jax.Device:
@@ -347,7 +314,6 @@ class LearnerPlacement(Placement):
         )
 
     def put_tree(self, tree: PyTree) -> PyTree:
-        """Put parameters, state or moments on their devices."""
         return jax.tree.map(lambda x: self.put(x, self.tensor(x.shape)), tree)
 
     def _divides(self, shape: tuple[int, ...]) -> bool:
@@ -361,10 +327,10 @@ def placed(devices: Sequence[jax.Device] | None, model_parallel: int = 1) -> Lea
     if not chosen:
         raise SettingsError("a learner needs at least one device")
     mesh = learner_mesh(chosen, model_parallel)
-    place = LearnerPlacement(chosen, mesh if len(chosen) > 1 else None)
-    if not place.own_devices:
+    placement = LearnerPlacement(chosen, mesh if len(chosen) > 1 else None)
+    if not placement.own_devices:
         raise SettingsError(
             f"a learner needs a device of each process that computes for it, but process "
-            f"{place.process} has none of {list(chosen)}: give it one of jax.local_devices()"
+            f"{placement.process} has none of {list(chosen)}: give it one of jax.local_devices()"
         )
-    return place
+    return placement

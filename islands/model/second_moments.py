@@ -36,7 +36,7 @@ No source: the rule is ours. `docs/quality.md` tells what it is worth.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 import jax
@@ -78,10 +78,8 @@ UNEVEN_MOST = 1e-2
 class Decays:
     """How an optimizer averages gradients and their squares.
 
-    Attributes:
-        first: b₁, the share of a first moment that a step keeps.
-        second: b₂, the share of a second moment that a step keeps.
-        scale: c/a², what the moments take of a gradient's square and of the gradient squared.
+    A step keeps the fractions b₁ of a first moment and b₂ of a second one. The scale is c/a², what
+    the moments take of a gradient's square and of the gradient squared.
     """
 
     first: float
@@ -90,16 +88,14 @@ class Decays:
 
     def agrees(self, other: "Decays") -> bool:
         """Whether these are the same, but for rounding."""
-        mine = (self.first, self.second, self.scale)
-        theirs = (other.first, other.second, other.scale)
-        return bool(np.allclose(mine, theirs, rtol=UNEVEN_MOST))
+        return bool(np.allclose(astuple(self), astuple(other), rtol=UNEVEN_MOST))
 
     @property
     def unit(self) -> float:
         """What the second moment of a gradient that never changes is to its first one's square."""
         return self.scale * (1 - self.first) ** 2 / (1 - self.second)
 
-    def told(
+    def advanced(
         self,
         kept: "Kept",
         second: Float[Array, " n"],
@@ -108,9 +104,7 @@ class Decays:
         steps: Float[Array, ""],
         taken: Float[Array, ""],
     ) -> tuple["Kept", Float[Array, " n"]]:
-        """Advance a second moment by what a merge tells, as in the module's docstring.
-
-        All is computed in float32, element by element.
+        """Return what to keep of a second moment after a merge, and v, in float32 by element.
 
         Args:
             kept: what was kept at the last merge.
@@ -121,9 +115,6 @@ class Decays:
                 does a change from it tell anything.
             steps: h. After none, all stays as it is.
             taken: the learner's own steps since the last merge.
-
-        Returns:
-            What to keep now, and v.
         """
         age = jnp.maximum(age, 1)
         since = jnp.clip(steps, 1, age)
@@ -142,12 +133,12 @@ class Decays:
         square = jnp.square(after) + scale * change
         own_scale = shown / (1 - jnp.square(mine_left))
         own_square = jnp.square(own) + own_scale * own_change - back * scale * change
-        share = self.second**since
-        merged = share * kept.merged + (1 - share) * square
-        alone = share * kept.alone + (1 - share) * own_square
-        mine_share = self.second**mine
-        added = jnp.maximum(second - mine_share * _estimate(kept), 0)
-        new = Kept(mine_share * kept.own + added, merged, alone)
+        stays = self.second**since
+        merged = stays * kept.merged + (1 - stays) * square
+        alone = stays * kept.alone + (1 - stays) * own_square
+        mine_stays = self.second**mine
+        added = jnp.maximum(second - mine_stays * _estimate(kept), 0)
+        new = Kept(mine_stays * kept.own + added, merged, alone)
         moved = (steps > 0) & (taken > 0)
         new = Kept(*(jnp.where(moved, x, y) for x, y in zip(new, kept, strict=True)))
         return new, jnp.where(moved, _estimate(new), second)
@@ -162,10 +153,7 @@ class Decays:
 class Kept(NamedTuple):
     """What a learner keeps of a second moment from one merge to the next, each float32[n].
 
-    Attributes:
-        own: w, the running average of its own squares.
-        merged: E[e], of the square that the averaged first moments tell.
-        alone: E[eᵢ], of the square that its own first moments tell.
+    These are w, the running average of its own squares, E[e] and E[eᵢ].
     """
 
     own: Array
@@ -176,10 +164,7 @@ class Kept(NamedTuple):
 class Firsts(NamedTuple):
     """First moments, each float32[n].
 
-    Attributes:
-        before: m, the average of the last merge.
-        after: m', the average of this one.
-        mine: mᵢ, the learner's own before this one.
+    These are m, the average of the last merge, m' of this one, and mᵢ, the learner's own before it.
     """
 
     before: Array
@@ -196,14 +181,11 @@ def _estimate(kept: Kept) -> Float[Array, " n"]:
 def decays_of(
     make: Callable[[], optax.GradientTransformationExtraArgs], params: PyTree
 ) -> Mapping[str, Decays]:
-    """Measure the decays of an optimizer's second moments that lie beside first moments.
+    """Measure the decays of second moments that lie beside first ones, by their paths.
 
-    It steps twice, on arrays of at most two rows and columns: with a small gradient, then with
-    none; and it does so once more with all counts far ahead. An optimizer that does not take such
-    arrays, averages otherwise, or changes its decays with its steps has none of them.
-
-    Returns:
-        By the path of the second moment in the optimizer's state.
+    The optimizer steps twice, on arrays of at most two rows and columns: with a small gradient,
+    then with none; and it does so once more with all counts far ahead. One that does not take such
+    arrays, averages otherwise, or changes its decays with its steps has no second moments here.
     """
     small = jax.tree.map(lambda x: jnp.zeros([min(n, 2) for n in x.shape], jnp.float32), params)
     try:
@@ -220,17 +202,17 @@ def decays_of(
     return found
 
 
-def first_of(path: str) -> str | None:
-    """Return where the first moment lies that belongs to a second one; None if it is none."""
+def first_of(path: str) -> str:
+    """Return the path of the first moment that belongs to a second one; "" if it is none."""
     parts = path.split("/")
     if SECOND not in parts:
-        return None
-    place = parts.index(SECOND)
-    return "/".join((*parts[:place], FIRST, *parts[place + 1 :]))
+        return ""
+    index = parts.index(SECOND)
+    return "/".join((*parts[:index], FIRST, *parts[index + 1 :]))
 
 
 def count_of(path: str) -> str:
-    """Return where the number of steps lies that a second moment has averaged, if it is kept."""
+    """Return the path of the number of steps that a second moment has averaged, if it is kept."""
     return "/".join((*path.split("/")[: path.split("/").index(SECOND)], COUNT))
 
 
@@ -259,11 +241,8 @@ def _probed(
     return states
 
 
-def _is_count(leaf: object) -> bool:
-    """Whether a leaf of an optimizer's state is one integer."""
-    if not isinstance(leaf, jax.Array) or leaf.ndim:
-        return False
-    return bool(jnp.issubdtype(leaf.dtype, jnp.integer))
+def _is_count(leaf: jax.typing.ArrayLike) -> bool:
+    return not jnp.ndim(leaf) and bool(jnp.issubdtype(jnp.result_type(leaf), jnp.integer))
 
 
 def _decays(
@@ -273,7 +252,7 @@ def _decays(
 ) -> Decays | None:
     """Return how the second moment at a path is averaged; None if nothing there is one."""
     partner = first_of(path)
-    if partner is None or partner not in once or once[partner].shape != once[path].shape:
+    if not partner or partner not in once or once[partner].shape != once[path].shape:
         return None
     with np.errstate(all="ignore"):
         first = _even(twice[partner] / once[partner])
@@ -295,7 +274,7 @@ def _even(ratios: NDArray[np.float64]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class SecondMoment:
-    """A second moment that is told by how the averaged first one changes.
+    """A second moment that is estimated from how the averaged first one changes.
 
     Attributes:
         first: Index of the first moment among the local leaves.
@@ -315,12 +294,9 @@ class SecondMoment:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Rows of a second moment, beside those of its first one.
+    """Rows of a second moment, beside those of its first one in a fragment's flat value.
 
-    Attributes:
-        piece: The rows; its `leaf` counts the second moments beside the fragment's leaves.
-        offset: Where the first moment's rows begin in the fragment's flat value.
-        decays: How the optimizer averages.
+    The `leaf` of the piece counts the second moments beside the fragment's leaves.
     """
 
     piece: PieceShape
@@ -334,15 +310,15 @@ class RowsBeside:
 
     Attributes:
         first: Indices of the first moments among the local leaves.
-        places: Where they are found in the optimizer's state: those with which the learner steps,
-            then what is kept of each from merge to merge, as `Kept` has it.
-        counts: Where each one's number of steps is found there; None: it has none.
+        seconds: Indices in the optimizer's state of those with which the learner steps, then of
+            what is kept of each from merge to merge, as `Kept` has it.
+        counts: Index there of each one's number of steps; None: it has none.
         beside: Their rows, piece by piece.
         starts: First row of each of these.
     """
 
     first: tuple[int, ...]
-    places: tuple[int, ...]
+    seconds: tuple[int, ...]
     counts: tuple[int | None, ...]
     beside: tuple[Beside, ...]
     starts: NDArray[np.int32]
@@ -364,10 +340,10 @@ def rows_beside(
         shape = piece_shape(here.index(piece.leaf), leaf, rows, cuts[piece.leaf])
         beside.append(Beside(shape, piece.offset, of[piece.leaf].decays))
     kept = (of[leaf].kept[part] for part in range(len(Kept._fields)) for leaf in here)
-    places = (*(of[leaf].own for leaf in here), *kept)
+    seconds = (*(of[leaf].own for leaf in here), *kept)
     counts = tuple(of[leaf].count for leaf in here)
     starts = np.array([piece.row_start for piece in pieces], np.int32)
-    return RowsBeside(tuple(here), places, counts, tuple(beside), starts)
+    return RowsBeside(tuple(here), seconds, counts, tuple(beside), starts)
 
 
 def advance(
@@ -386,8 +362,8 @@ def advance(
     Args:
         shape: shape of the fragment.
         beside: the rows of second moments that lie beside the fragment's pieces.
-        state: the second moments and what is kept of them, as in `RowsBeside.places`. They are
-            donated.
+        state: the second moments and what is kept of them, as in `RowsBeside.seconds`, which are
+            donated; the result has the new elements.
         leaves: the first moments, as they are now.
         starts: first row of each of the rows.
         values: this device's share of the published value before, of that now, and of the
@@ -395,9 +371,6 @@ def advance(
         ages: number of steps that each of these has averaged until now.
         steps: number of steps between the two.
         taken: the learner's own.
-
-    Returns:
-        `state`, with the new elements.
     """
     before, after, mine = (assembled(shape, value) for value in values)
     alone = FragmentShape(tuple(each.piece for each in beside), shape.axes, shape.devices)
@@ -413,7 +386,7 @@ def advance(
         age = ages[each.piece.leaf].astype(jnp.float32)
         firsts = Firsts(before[there], after[there], mine[there])
         known = Kept(*(x[here] for x in kept))
-        new, v = each.decays.told(known, second[here], firsts, age, steps, taken)
+        new, v = each.decays.advanced(known, second[here], firsts, age, steps, taken)
         parts.append((jnp.maximum(v, each.decays.least(local[here], age)), *new))
     flat = [jnp.concatenate(each) for each in zip(*parts, strict=True)]
     pairs = zip(arrays, flat, strict=True)

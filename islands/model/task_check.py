@@ -1,20 +1,8 @@
 """Check before a run whether a task keeps its contract: for `islands check` and the dry run.
 
-=============  =================================================================================
-checked        by
-=============  =================================================================================
-init           its shapes; whether two calls with one key agree; whether its values are finite
-memory         the memory that a learner of these shapes takes, compared with this host's
-batches        the first of a shard: their leaves, tokens and positions; a resume at each; whether
-               the second pass has one
-loss           a trace with the first batch: a scalar, and a next state like the one given
-optimizer      a trace of a whole step
-step           two steps that are taken, if `values`: their losses are finite
-evaluate       the figures of the initial parameters; if not `values`, its trace as far as it goes
-=============  =================================================================================
-
 Each fault is one sentence that begins with the user's file and line. Checks that depend on a faulty
-part are skipped; all others are still made.
+part are skipped; all others are still made. Of a large model steps and evaluation are traced, and
+not computed.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,15 +13,15 @@ from math import isfinite
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.stages import Compiled
 from jaxtyping import Array, PyTree
 
 from islands.model.compiled_steps import CompiledSteps, compiled_steps_for
 from islands.model.evaluation import evaluated
-from islands.model.jax_trainer import JaxTrainer
+from islands.model.jax_trainer import JaxTrainer, step_name
 from islands.model.moment_pieces import words_of
+from islands.model.placement import placed
 from islands.protocol.errors import IslandsError, TaskError, UserError
-from islands.protocol.settings.choices import Pattern
+from islands.protocol.settings.run import RunSettings
 from islands.settings.quantities import size
 from islands.tasks.data.shards import ShardKey
 from islands.tasks.source_location import (
@@ -41,10 +29,10 @@ from islands.tasks.source_location import (
     location_of_return,
     location_of_yield,
     refused,
+    said,
     task_error,
 )
 from islands.tasks.task import Task, path_of
-from islands.tasks.task_trace import check_batch
 
 BATCHES_READ = 3
 STEPS_TAKEN = 2
@@ -54,21 +42,17 @@ VALUES_ELEMENTS_MAX = 1 << 24
 NOT_TRACEABLE = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
 """Errors of a traced evaluation that leaves JAX for NumPy or Python, as most do in the end."""
 
-Batches = list[tuple[PyTree, PyTree, SourceLocation | None]]
-"""The batch, the position after it (of whatever type the task gave), and the yielding line."""
+Batches = list[tuple[PyTree, int, SourceLocation | None]]
+"""The batch, the position after it, and the yielding line."""
 
 
 @dataclass(slots=True)
 class TaskReport:
     """The result of a check.
 
-    Args:
-        passed: parts without a fault, each with a remark.
-        faults: errors that the user has to correct.
-        skipped: parts that were not checked, each with the reason.
-        ends: that the data ends after a pass, as a sentence; "" if it does not.
-        temporaries: bytes that a step allocates and frees, from XLA's analysis; None if not known.
-        tokens: of the first batch; None if there is none.
+    Parts without a fault have a remark each; those that were skipped, the reason. `ends` is a
+    sentence if the data ends after a pass, else "". Temporaries are the bytes that a step allocates
+    and frees, from XLA's analysis; tokens are those of the first batch.
     """
 
     passed: list[tuple[str, str]] = field(default_factory=list)
@@ -80,53 +64,36 @@ class TaskReport:
 
 
 class TaskCheck:
-    """One check of a task.
+    """One check of a task under the settings of its run.
 
-    Args:
-        task: the task to check.
-        fragments: number of fragments asked for.
-        pattern: how tensors are spread over them.
-        min_piece_bytes: least size of a fragment's largest piece.
-        learning_rate: learning rate of the steps that are taken.
-        values: whether steps and evaluation are computed, not only traced; None: if the model is
-            small.
-        room_bytes: memory of this host that a learner may take; None if that is not known.
-        needed_bytes: returns the bytes that a learner takes; called after `init` passed.
-        merges_moments: whether the run merges moments.
+    The bytes that a learner needs are asked for after `init` passed; `room_bytes` is the memory of
+    this host that it may take, if that is known.
     """
 
     def __init__(
         self,
         task: Task[PyTree],
+        settings: RunSettings,
+        needed_bytes: Callable[[], int],
         *,
-        fragments: int,
-        pattern: Pattern,
-        min_piece_bytes: int,
-        learning_rate: float,
         values: bool | None,
         room_bytes: int | None,
-        needed_bytes: Callable[[], int],
-        merges_moments: bool,
     ) -> None:
-        """Prepare the check, with an empty report."""
         self.report = TaskReport()
         self._task = task
-        self._fragments = fragments
-        self._pattern = pattern
-        self._min_piece_bytes = min_piece_bytes
-        self._learning_rate = learning_rate
+        self._settings = settings
         self._wanted = values
         self._values = False
         self._room_bytes = room_bytes
         self._needed_bytes = needed_bytes
-        self._merges_moments = merges_moments
         self._program: CompiledSteps
         self._batch: PyTree = None
 
     def run(self) -> TaskReport:
         if self._part("init", self._check_init):
             fits = self._part("memory", self._check_memory)
-            self._values = fits and self._computes
+            small = self._program.layout.size <= VALUES_ELEMENTS_MAX
+            self._values = fits and (small if self._wanted is None else self._wanted)
             self._values = self._values and self._part("values", self._check_values)
             readable = self._part("batches", self._check_batches)
             sound = readable and self._part("loss", self._check_loss)
@@ -139,12 +106,6 @@ class TaskCheck:
                 if fits and self._room_bytes is not None:
                     self._part("memory of a step", self._compile_step)
         return self.report
-
-    @property
-    def _computes(self) -> bool:
-        """Whether values are computed: as `values` says, or else if the model is small."""
-        small = self._program.layout.size <= VALUES_ELEMENTS_MAX
-        return small if self._wanted is None else self._wanted
 
     def _part(self, name: str, check: Callable[[], str]) -> bool:
         """Check a part; return whether it passed. Any error of the user's code is a fault."""
@@ -163,24 +124,28 @@ class TaskCheck:
     # --- init ---------------------------------------------------------------------------------
 
     def _check_init(self) -> str:
-        self._program = program = compiled_steps_for(
-            self._task, self._fragments, self._pattern, self._min_piece_bytes
-        )
+        self._program = self._compiled_steps()
         refuse_chance(self._task)
-        return program.layout.told
+        return self._program.layout.told
+
+    def _compiled_steps(self, *, merges_moments: bool = False) -> CompiledSteps:
+        settings = self._settings
+        return compiled_steps_for(
+            self._task,
+            settings.fragments,
+            settings.pattern,
+            settings.piece_bytes_min,
+            merges_moments=merges_moments,
+        )
 
     def _check_values(self) -> str:
-        local, frozen, carried = self._program.init(_key())
-        tree = {
-            "params": self._program.tree(local, frozen),
-            "state": self._program.state_tree(local, carried),
-        }
-        for keys, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        params, state = self._trees(self._program.init(_key()))
+        leaves = jax.tree_util.tree_leaves_with_path({"params": params, "state": state})
+        for keys, leaf in leaves:
             floating = jnp.issubdtype(leaf.dtype, jnp.inexact)
             if floating and not bool(jnp.isfinite(leaf).all()):
-                path = path_of(keys)
-                place = location_of_return(self._task.init)
-                raise refused(place, f"{path} is not finite in the beginning")
+                what = f"{path_of(keys)} is not finite in the beginning"
+                raise refused(location_of_return(self._task.init), what)
         return "finite"
 
     def _check_memory(self) -> str:
@@ -200,8 +165,11 @@ class TaskCheck:
 
     def _check_batches(self) -> str:
         shard, found = self._first_batches()
-        for index, (batch, _, place) in enumerate(found):
-            check_batch(batch, place)
+        for index, (batch, _, line) in enumerate(found):
+            try:
+                jax.eval_shape(lambda batch: batch, batch)
+            except TypeError as error:
+                raise refused(line, said(error)) from error
             self._check_position(found, index)
         if shard.shard < self._task.shards:
             self._check_resumes(shard, found)
@@ -221,41 +189,32 @@ class TaskCheck:
             found = self._read(shard, 0)
             if found:
                 return shard, found
-        place = location_of_return(self._task.batches)
         what = f"none of the {self._task.shards} shards has a batch at position 0"
-        raise refused(place, what)
+        raise refused(location_of_return(self._task.batches), what)
 
     def _read(self, shard: ShardKey, position: int) -> Batches:
         """Read a few batches from a position on, each with the line that yielded it."""
-        iterator: Iterator[object] = iter(self._task.batches(shard, position))
+        iterator = iter(self._task.batches(shard, position))
         found: Batches = []
-        for given in islice(iterator, BATCHES_READ):
-            place = location_of_yield(iterator, self._task.batches)
-            if not isinstance(given, tuple) or len(given) != 2:  # noqa: PLR2004  batch, position
-                what = f"batches gave a {type(given).__name__}, not a batch and the position after"
-                raise refused(place, what)
-            if given[0] is None:  # nothing at the moment
+        for batch, after in islice(iterator, BATCHES_READ):
+            if batch is None:  # nothing at the moment
                 break
-            found.append((*given, place))
+            found.append((batch, after, location_of_yield(iterator, self._task.batches)))
         return found
 
     def _check_position(self, found: Batches, index: int) -> None:
-        batch, position, place = found[index]
+        batch, position, line = found[index]
         before = found[index - 1][1] if index else 0
-        tokens: object = self._task.tokens(batch)
-        if not isinstance(tokens, int | np.integer) or tokens < 1:
-            named = location_of_return(self._task.tokens)
+        tokens = self._task.tokens(batch)
+        if tokens < 1:
             what = f"tokens is {tokens!r} for a batch; it must be a whole number, at least 1"
-            raise refused(named, what)
-        if not isinstance(position, int):
-            what = f"the position after a batch is a {type(position).__name__}; it must be an int"
-            raise refused(place, what)
+            raise refused(location_of_return(self._task.tokens), what)
         if position <= before:
             what = f"the position after a batch is {position} and before it {before}; it must grow"
-            raise refused(place, what)
+            raise refused(line, what)
         if position - before > tokens:
             raise refused(
-                place,
+                line,
                 f"the position goes from {before} to {position} with a batch of {tokens} "
                 "tokens; it must grow by no more than these, or the rest is read twice",
             )
@@ -276,33 +235,21 @@ class TaskCheck:
     # --- loss, step, evaluation ---------------------------------------------------------------
 
     def _check_loss(self) -> str:
-        loss, *_ = self._trace_step()
-        return f"{loss.dtype}, traced"
+        return f"{self._trace_step()[1].dtype}, traced"
 
     def _check_optimizer(self) -> str:
-        before = jax.eval_shape(self._program.optimizer_state, self._shapes()[0])
-        _, after, leaves = self._trace_step()
-        place = location_of_return(self._task.optimizer)
-        if jax.tree.structure(before) != jax.tree.structure(after):  # type: ignore[operator]  # untyped in JAX
-            what = "the optimizer's state has another structure after an update"
-            raise refused(place, what)
-        for old, new in zip(self._shapes()[0], leaves, strict=True):
+        before, after = self._shapes()[0], self._trace_step()[0]
+        for old, new in zip(before, after, strict=True):
             if (old.shape, old.dtype) != (new.shape, new.dtype):
                 what = f"an update turns {old.dtype}{list(old.shape)} into {new.dtype}"
-                raise refused(place, what)
-        return "; ".join(("a step can be traced", *self._moments_told()))
+                raise refused(location_of_return(self._task.optimizer), what)
+        return "; ".join(("a step can be traced", *self._moments_apart()))
 
-    def _moments_told(self) -> Iterator[str]:
+    def _moments_apart(self) -> Iterator[str]:
         """Yield what a run does not merge, or not well, of the optimizer's state."""
-        if not self._merges_moments:
+        if not self._settings.merge_moments:
             return
-        program = compiled_steps_for(
-            self._task,
-            self._fragments,
-            self._pattern,
-            self._min_piece_bytes,
-            merges_moments=True,
-        )
+        program = self._compiled_steps(merges_moments=True)
         if paths := program.unmeasured:
             yield (
                 f"second moments are averaged at {len(paths)} paths of its state, as {paths[0]}, "
@@ -320,12 +267,15 @@ class TaskCheck:
         return shapes
 
     def _compile_step(self) -> str:
-        """Compile a step without running it and note its temporary memory; nothing is allocated."""
-        compiled = jax.jit(self._program.step, donate_argnums=(0, 1, 2)).lower(*self._arguments())
-        return self._note_temporaries(compiled.compile())
-
-    def _note_temporaries(self, compiled: Compiled | None) -> str:
-        analysis = None if compiled is None else compiled.memory_analysis()
+        """Compile a step as a trainer does, and note its temporary memory; nothing is allocated."""
+        analysis = self._program.functions.compile(
+            placed(None),
+            step_name(self._batch),
+            self._program.step,
+            self._arguments(),
+            donate=(0, 1, 2),
+            batch=4,
+        ).memory_analysis()
         if analysis is None:
             return "not known"
         self.report.temporaries = int(analysis.temp_size_in_bytes)
@@ -336,27 +286,30 @@ class TaskCheck:
         local, frozen, carried = self._shapes()
         moments = jax.eval_shape(self._program.optimizer_state, local)
         held = (local, moments, carried, frozen)
-        return (*held, self._batch, _key(), np.uint32(0), np.float32(self._learning_rate))
+        rate = np.float32(self._settings.learning_rate)
+        return (*held, self._batch, _key(), np.uint32(0), rate)
 
-    def _trace_step(self) -> tuple[jax.ShapeDtypeStruct, PyTree, PyTree]:
-        leaves, after, _, loss, _ = jax.eval_shape(self._program.step, *self._arguments())
-        return loss, after, leaves
+    def _trace_step(self) -> tuple[PyTree, jax.ShapeDtypeStruct]:
+        leaves, _, _, loss, _ = jax.eval_shape(self._program.step, *self._arguments())
+        return leaves, loss
 
     def _check_steps(self) -> str:
+        settings = self._settings
         trainer = JaxTrainer(
             self._task,
-            self._fragments,
-            pattern=self._pattern,
-            min_piece_bytes=self._min_piece_bytes,
+            settings.fragments,
+            pattern=settings.pattern,
+            min_piece_bytes=settings.piece_bytes_min,
         )
         trainer.setup()
-        losses = [trainer.step(self._batch, self._learning_rate).loss() for _ in range(STEPS_TAKEN)]
+        rate = settings.learning_rate
+        losses = [trainer.step(self._batch, rate).loss() for _ in range(STEPS_TAKEN)]
         wrong = next((index for index, loss in enumerate(losses) if not isfinite(loss)), None)
         if wrong is not None:
-            after = f" after a step at learning rate {self._learning_rate:g}" if wrong else ""
+            after = f" after a step at learning rate {rate:g}" if wrong else ""
             what = f"the loss of the first batch is {losses[wrong]}{after}"
             raise refused(location_of_return(self._task.loss), what)
-        self._note_temporaries(trainer.compiled_step(self._batch))
+        self._compile_step()
         return "loss " + ", then ".join(f"{loss:.5g}" for loss in losses)
 
     def _check_evaluate(self) -> str:

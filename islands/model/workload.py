@@ -1,7 +1,4 @@
-"""Workloads by the name that a run's spec tells, and that of a hub whose learners have own loops.
-
-`jax_workload.py` makes one of a `Task`; the toys are workloads that need no JAX.
-"""
+"""Workloads by the name that a run's spec has, and that of a hub whose learners have own loops."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -11,7 +8,7 @@ from numpy.typing import NDArray
 
 from islands.layout.fragments import plan
 from islands.layout.loop_layout import LoopLayout
-from islands.model.interfaces import Place, Trainer, Workload
+from islands.model.interfaces import LearnerDevices, Trainer, Workload
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan, RunSpec
@@ -26,10 +23,8 @@ def load_workload(
 ) -> Workload:
     """Build the workload that a run spec names; a task becomes a `JaxWorkload`.
 
-    Args:
-        spec: the run's spec, with the name and settings of the task.
-        overrides: settings of the task that are this host's own, such as rows per batch.
-        allowed: modules from which this host's operator lets a run name its task.
+    This host may override settings of the task, such as rows per batch. Its operator allows the
+    modules from which a run may name its task.
     """
     kind = find(spec.task, allowed)
     settings = {**spec.task_settings, **(overrides or {})}
@@ -44,22 +39,19 @@ def load_workload(
         raise TaskError(
             f"task {spec.task!r} is no class of a task; it must be derived from islands.Task"
         )
-    return JaxWorkload(make(kind, spec.task, settings), spec.task)
+    task = make(kind, spec.task, settings)
+    assert isinstance(task, Task)
+    return JaxWorkload(task)
 
 
 @dataclass(frozen=True)
 class OwnLoop(Workload):
-    """A model that loops of the users' own train.
+    """A model that loops of the users' own train; the first loop that joins reports its layout."""
 
-    Attributes:
-        told: What the first loop has told; None before that.
-    """
-
-    told: LoopLayout | None = None
+    layout: LoopLayout | None = None
 
     def plan(self, settings: RunSettings) -> RunPlan:
-        """Return the layout of the leaves that were told."""
-        if self.told is None:
+        if self.layout is None:
             raise SettingsError(
                 "task is not set, so nothing is known of the model before a training loop of your "
                 "own has joined a hub (python -m islands.syncer waits for it)"
@@ -74,23 +66,21 @@ class OwnLoop(Workload):
                 "run.gossip is set, but loops of one's own are merged by a syncer alone; choose "
                 "another preset"
             )
-        made = plan(
-            self.told.leaves,
+        planned = plan(
+            self.layout.leaves,
             count=settings.fragments,
             pattern=settings.pattern,
             min_piece_bytes=settings.piece_bytes_min,
         )
-        return RunPlan(made, self.told.shards, records=self.told.records)
+        return RunPlan(planned, self.layout.shards, records=self.layout.records)
 
-    def trainer(self, settings: RunSettings, place: Place) -> Trainer:
-        """Refuse: there is no task to train."""
+    def trainer(self, settings: RunSettings, learner: LearnerDevices) -> Trainer:
         raise TaskError(
-            f"{place.name} has nothing to train: this run was begun without a task; join it "
+            f"{learner.name} has nothing to train: this run was begun without a task; join it "
             "from a training loop of your own, by islands.join"
         )
 
     def evaluate(
         self, settings: RunSettings, values: Sequence[NDArray[np.float32]]
     ) -> dict[str, float]:
-        """Return no figures: only the users' own code can evaluate (`islands.latest`)."""
-        return {}
+        return {}  # only the users' own code can evaluate (`islands.latest`)

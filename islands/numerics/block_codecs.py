@@ -49,11 +49,8 @@ SCALE_BYTES = 2
 class BlockCodec:
     """One block codec, whose loops are `encode_…` and `decode_…` of `codec_kernel`.
 
-    Attributes:
-        name: Of the loops.
-        per_byte: Codes in a byte.
-        scales: Scales of a block.
-        code: Dtype in which a loop sees the bytes of the codes.
+    It has so many codes in a byte, and so many scales for a block; `code` is the dtype in which a
+    loop sees the bytes of the codes.
     """
 
     name: str
@@ -62,7 +59,6 @@ class BlockCodec:
     code: type[np.generic] = np.uint8
 
     def encode(self, values: Flat) -> Bytes:
-        """Encode a fragment."""
         scales = np.empty(self._scale_count(values.size), np.uint16)
         length = self._code_bytes(values.size)
         encoded = np.empty(length + scales.nbytes, np.uint8)
@@ -72,14 +68,12 @@ class BlockCodec:
         return encoded
 
     def decode(self, encoded: Bytes, size: int) -> Flat:
-        """Decode so many elements."""
         values, length = np.empty(size, np.float32), self._code_bytes(size)
         scales: NDArray[np.uint16] = np.frombuffer(encoded[length:].tobytes(), np.uint16)  # aligned
         self._loop("decode")(encoded[:length].view(self.code), scales, values)
         return values
 
     def size_bytes(self, size: int) -> int:
-        """Return the length of so many elements."""
         return self._code_bytes(size) + SCALE_BYTES * self._scale_count(size)
 
     def _code_bytes(self, size: int) -> int:

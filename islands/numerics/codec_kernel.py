@@ -17,20 +17,17 @@ Loops run over views of a block, from 0 on: otherwise each index might be negati
 checked. Sums may be reordered, as in the merge (`merge_kernel`); nothing else is.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
 import numpy as np
-from numba import njit, types
+from numba import types
 from numpy.typing import NDArray
+
+from islands.numerics.compiler import Compiler, compiled
 
 FloatArray = NDArray[np.float32]
 ByteArray = NDArray[np.uint8]
 SignedByteArray = NDArray[np.int8]
 ScaleArray = NDArray[np.uint16]
 BitsArray = NDArray[np.uint32]
-Compiler = Any  # objects of the compiler, whose own annotations cover little of it
-_Loop = TypeVar("_Loop", bound=Callable[..., object])
 
 BLOCK = 256  # elements that share a scale
 SPARSE_BLOCK = 4096  # elements among which the largest are chosen: positions of 12 bits
@@ -65,22 +62,7 @@ _SIGNED_GIVEN = _given(_COMPILER.int8)
 _SCALES_GIVEN = _given(_COMPILER.uint16)
 
 
-def _compiled(*signature: Compiler, fastmath: bool | set[str] = False) -> Callable[[_Loop], _Loop]:
-    """Compile for this signature, and cache the machine code beside this file."""
-    compiler: Compiler = njit
-    given = [_COMPILER.void(*signature)] if signature else []
-    options = {"nogil": True, "fastmath": fastmath, "error_model": "numpy"}
-
-    def compile_(function: _Loop) -> _Loop:
-        try:
-            return cast("_Loop", compiler(*given, cache=True, **options)(function))
-        except RuntimeError:  # there is nowhere to cache it (a read-only disk)
-            return cast("_Loop", compiler(*given, **options)(function))
-
-    return compile_
-
-
-@_compiled()
+@compiled()
 def _largest_bits(bits: BitsArray) -> np.uint32:
     """Return the bits of the largest magnitude; `INFINITE` or more if one is not finite."""
     largest = np.uint32(0)
@@ -90,7 +72,7 @@ def _largest_bits(bits: BitsArray) -> np.uint32:
     return largest
 
 
-@_compiled()
+@compiled()
 def _rounded(bits: np.uint32, largest: np.uint16) -> np.uint16:
     """Round a positive finite float32 to bfloat16, ties to even, at most `largest`."""
     if bits < _LEAST:
@@ -99,7 +81,7 @@ def _rounded(bits: np.uint32, largest: np.uint16) -> np.uint16:
     return min(np.uint16((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)), largest)
 
 
-@_compiled()
+@compiled()
 def _float_of(bits: np.uint32) -> np.float32:
     """Return the float32 with these bits."""
     one = np.empty(1, np.uint32)
@@ -108,13 +90,13 @@ def _float_of(bits: np.uint32) -> np.float32:
     return found
 
 
-@_compiled()
+@compiled()
 def _widened(scale: np.uint16) -> np.float32:
     """Return a bfloat16 as float32."""
     return _float_of(np.uint32(scale) << np.uint32(16))
 
 
-@_compiled()
+@compiled()
 def _bits_of(number: np.float32) -> np.uint32:
     """Return the bits of a float32."""
     one = np.empty(1, np.float32)
@@ -126,7 +108,7 @@ def _bits_of(number: np.float32) -> np.uint32:
 # --- int8 -------------------------------------------------------------------------------------
 
 
-@_compiled(_FLOATS_GIVEN, _SIGNED, _SCALES)
+@compiled(_FLOATS_GIVEN, _SIGNED, _SCALES)
 def encode_int8(values: FloatArray, codes: SignedByteArray, scales: ScaleArray) -> None:
     """Write round(x / scale) in −127…127, scale = largest magnitude of the block / 127."""
     bits = values.view(np.uint32)
@@ -151,7 +133,7 @@ def encode_int8(values: FloatArray, codes: SignedByteArray, scales: ScaleArray) 
             code[k] = np.int8(np.int32(rounded))
 
 
-@_compiled(_SIGNED_GIVEN, _SCALES_GIVEN, _FLOATS)
+@compiled(_SIGNED_GIVEN, _SCALES_GIVEN, _FLOATS)
 def decode_int8(codes: SignedByteArray, scales: ScaleArray, values: FloatArray) -> None:
     """Write code · scale, which is exact: 8 bits times 7 bits."""
     for block in range(scales.size):
@@ -166,13 +148,13 @@ def decode_int8(codes: SignedByteArray, scales: ScaleArray, values: FloatArray) 
 # --- fp4 --------------------------------------------------------------------------------------
 
 
-@_compiled()
-def _middle(scale: np.float32, share: np.float32) -> np.int32:
-    """Return the bits of a share of the scale, but at least those of 2⁻¹²⁶."""
-    return np.int32(max(_bits_of(scale * share), _LEAST))
+@compiled()
+def _middle(scale: np.float32, fraction: np.float32) -> np.int32:
+    """Return the bits of a fraction of the scale, but at least those of 2⁻¹²⁶."""
+    return np.int32(max(_bits_of(scale * fraction), _LEAST))
 
 
-@_compiled()
+@compiled()
 def _fp4_codes(bits: BitsArray, scale: np.float32, code: ByteArray) -> None:
     """Write the codes of a block: how many midpoints between levels are at most |x|, and a sign."""
     a = _middle(scale, np.float32(0.0078125))
@@ -190,7 +172,7 @@ def _fp4_codes(bits: BitsArray, scale: np.float32, code: ByteArray) -> None:
         code[k] = np.uint8(index | sign)
 
 
-@_compiled(_FLOATS_GIVEN, _BYTES, _SCALES)
+@compiled(_FLOATS_GIVEN, _BYTES, _SCALES)
 def encode_fp4(values: FloatArray, codes: ByteArray, scales: ScaleArray) -> None:
     """Write a sign and the index of the nearest of 0 and 2⁻⁶…2⁰ times the block's scale."""
     bits = values.view(np.uint32)
@@ -210,7 +192,7 @@ def encode_fp4(values: FloatArray, codes: ByteArray, scales: ScaleArray) -> None
             packed[k] = code[k] | (second[k] << np.uint8(4))
 
 
-@_compiled(_BYTES_GIVEN, _SCALES_GIVEN, _FLOATS)
+@compiled(_BYTES_GIVEN, _SCALES_GIVEN, _FLOATS)
 def decode_fp4(codes: ByteArray, scales: ScaleArray, values: FloatArray) -> None:
     """Write the value of each code; it is exact, since all shares are powers of two."""
     table = np.zeros(16, np.float32)
@@ -236,7 +218,7 @@ def decode_fp4(codes: ByteArray, scales: ScaleArray, values: FloatArray) -> None
 # --- two bits ---------------------------------------------------------------------------------
 
 
-@_compiled(fastmath={"reassoc", "contract"})
+@compiled(reordered=True)
 def _squares(values: FloatArray) -> float:
     """Return Σ x² of one block."""
     total = 0.0
@@ -245,7 +227,7 @@ def _squares(values: FloatArray) -> float:
     return total
 
 
-@_compiled(fastmath={"reassoc", "contract"})
+@compiled(reordered=True)
 def _sums(values: FloatArray, limit: np.float32) -> tuple[float, float, np.int32]:
     """Return Σ|x| of the small and of the large elements of a block, and how many are large."""
     small = 0.0
@@ -260,7 +242,7 @@ def _sums(values: FloatArray, limit: np.float32) -> tuple[float, float, np.int32
     return small, large, count
 
 
-@_compiled()
+@compiled()
 def _two_bit_scales(x: FloatArray, bits: BitsArray, scales: ScaleArray) -> np.float32:
     """Write both scales of a block of values, and return the limit above which one is large."""
     scales[0] = scales[1] = _NAN_SCALE
@@ -276,7 +258,7 @@ def _two_bit_scales(x: FloatArray, bits: BitsArray, scales: ScaleArray) -> np.fl
     return limit
 
 
-@_compiled(_FLOATS_GIVEN, _BYTES, _SCALES)
+@compiled(_FLOATS_GIVEN, _BYTES, _SCALES)
 def encode_two_bit(values: FloatArray, codes: ByteArray, scales: ScaleArray) -> None:
     """Write a sign and whether |x| exceeds the block's root mean square; scales are two means."""
     bits = values.view(np.uint32)
@@ -298,7 +280,7 @@ def encode_two_bit(values: FloatArray, codes: ByteArray, scales: ScaleArray) -> 
             packed[k] = code[k] | (second[k] << np.uint8(2)) | upper
 
 
-@_compiled(_BYTES_GIVEN, _SCALES_GIVEN, _FLOATS)
+@compiled(_BYTES_GIVEN, _SCALES_GIVEN, _FLOATS)
 def decode_two_bit(codes: ByteArray, scales: ScaleArray, values: FloatArray) -> None:
     """Write ± the mean that each code names."""
     table = np.zeros(4, np.float32)
@@ -321,7 +303,7 @@ def decode_two_bit(codes: ByteArray, scales: ScaleArray, values: FloatArray) -> 
 # --- top-k ------------------------------------------------------------------------------------
 
 
-@_compiled()
+@compiled()
 def _count(magnitudes: NDArray[np.int32], below: np.int32) -> np.int32:
     """Return how many magnitudes are above this one."""
     found = np.int32(0)
@@ -330,7 +312,7 @@ def _count(magnitudes: NDArray[np.int32], below: np.int32) -> np.int32:
     return found
 
 
-@_compiled()
+@compiled()
 def _threshold(magnitudes: NDArray[np.int32], largest: int, kept: int) -> int:
     """Return a magnitude that at least `kept` elements reach, and fewer exceed, or just so many.
 
@@ -353,7 +335,7 @@ def _threshold(magnitudes: NDArray[np.int32], largest: int, kept: int) -> int:
     return low
 
 
-@_compiled(_FLOATS_GIVEN, _COUNT, _SCALES, _BYTES, _SCALES)
+@compiled(_FLOATS_GIVEN, _COUNT, _SCALES, _BYTES, _SCALES)
 def choose(
     values: FloatArray, kept: int, positions: ScaleArray, codes: ByteArray, scales: ScaleArray
 ) -> None:
@@ -396,7 +378,7 @@ def choose(
 # --- increments -------------------------------------------------------------------------------
 
 
-@_compiled(_FLOATS_GIVEN, _FLOATS, _BITS)
+@compiled(_FLOATS_GIVEN, _FLOATS, _BITS)
 def add_flushed(published: FloatArray, values: FloatArray, largest: BitsArray) -> None:
     """Add published values to increments, in place; what is below 2⁻¹²⁶ counts as zero.
 

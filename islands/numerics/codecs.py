@@ -1,11 +1,9 @@
 """Encode contributions for the wire and decode them: float32 values to bytes and back.
 
-A quantizer is a pair of pure functions with a size. Each encodes a whole fragment into one flat
-buffer of bytes, codes first and then whatever scales or indices its format needs, so a new format
-is a new entry of `QUANTIZERS` and nothing else changes. `block_codecs` defines the lossy ones, and
-`top_k` the sparse one.
-
-Bytes are little-endian, as every accelerator host is.
+A format encodes a whole fragment into one flat buffer of bytes, codes first and then whatever
+scales or indices it needs, so a new format is a new entry of `QUANTIZERS` and nothing else changes.
+`block_codecs` defines the lossy ones, and `top_k` the sparse one. Bytes are little-endian, as every
+accelerator host is.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,13 +29,7 @@ Ranges = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Quantizer:
-    """One wire format.
-
-    Attributes:
-        encode: Turns values into bytes.
-        decode: Turns bytes into so many values; returns a view of the bytes where possible.
-        size_bytes: Returns the length of the encoding of so many values.
-    """
+    """A wire format as three pure functions; `decode` returns a view of the bytes if it can."""
 
     encode: Callable[[Flat], Bytes]
     decode: Callable[[Bytes, int], Flat]
@@ -47,21 +39,15 @@ class Quantizer:
 def encode(
     values: Flat, precision: Precision | str, exact: Ranges = (), share: float = TOP_K_SHARE
 ) -> Bytes:
-    """Encode a fragment for the wire.
+    """Encode a fragment for the wire; the result is a view of the values where nothing changes.
 
     bfloat16 keeps 8 bits of mantissa: round to nearest, ties to even, so the relative error is at
     most 2⁻⁹ for normal numbers; values from 3.3961776e38 on become infinite; nan stays nan.
     `block_codecs` says what the other formats keep; what is not finite is never decoded as finite.
 
-    Args:
-        values: float32.
-        precision: One of `QUANTIZERS`, by member or by name.
-        exact: Ranges, from and to, ascending, that follow the codes as float32 where the format is
-            encoded on the host: running averages, of which a variance must not become negative.
-        share: Of the elements that `top_k` sends; nothing to the other formats.
-
-    Returns:
-        A flat buffer of `size_bytes(n, precision)`; a view of `values` where nothing changes.
+    `exact` ranges, from and to, ascend. They follow the codes as float32 where the format is
+    encoded on the host: running averages, of which a variance must not become negative. `share` is
+    the fraction of the elements that `top_k` sends.
     """
     quantizer = _quantizer(precision, share)
     if not (exact and Precision(precision).on_host):
@@ -77,17 +63,7 @@ def decode(
     exact: Ranges = (),
     share: float = TOP_K_SHARE,
 ) -> Flat:
-    """Decode a fragment from the wire; exact for every format, whose values are all float32.
-
-    Args:
-        buffer: The result of `encode`, in any object with the buffer protocol.
-        size: Number of elements, from the receiver's own layout.
-        precision: See `encode`.
-        exact: See `encode`.
-        share: See `encode`.
-
-    Returns:
-        float32 values; a read-only view of the buffer where nothing changes.
+    """Decode so many elements from the wire; a read-only view of the buffer if nothing changes.
 
     Raises:
         InvariantError: The buffer's length is not that of `size` elements. Check the schema of
@@ -110,17 +86,15 @@ def decode(
 def size_bytes(
     size: int, precision: Precision | str, exact: Ranges = (), share: float = TOP_K_SHARE
 ) -> int:
-    """Return the length of the encoding of `size` elements, in bytes."""
     kept = _elements(exact) if Precision(precision).on_host else 0
     return _quantizer(precision, share).size_bytes(size - kept) + 4 * kept
 
 
 def largest_bytes(layout: Layout, precision: Precision) -> int:
-    """Return the length of the longest encoding of a fragment of a layout, in bytes."""
     return max(size_bytes(f.size, precision, f.averages) for f in layout.fragments)
 
 
-def _quantizer(precision: Precision | str, share: float) -> Quantizer:
+def _quantizer(precision: Precision | str, share: float) -> Quantizer | block_codecs.BlockCodec:
     known = Precision(precision)
     return _sparse(share) if known is Precision.TOP_K else QUANTIZERS[known]
 
@@ -185,17 +159,13 @@ def _decode_bfloat16(codes: Bytes, _: int) -> Flat:
     return values
 
 
-def _of_blocks(codec: block_codecs.BlockCodec) -> Quantizer:
-    return Quantizer(codec.encode, codec.decode, codec.size_bytes)
-
-
-QUANTIZERS: Mapping[Precision, Quantizer] = MappingProxyType(
+QUANTIZERS: Mapping[Precision, Quantizer | block_codecs.BlockCodec] = MappingProxyType(
     {
         Precision.FLOAT32: Quantizer(_encode_float32, _decode_float32, lambda size: 4 * size),
         Precision.BFLOAT16: Quantizer(_encode_bfloat16, _decode_bfloat16, lambda size: 2 * size),
-        Precision.INT8: _of_blocks(block_codecs.INT8),
-        Precision.FP4: _of_blocks(block_codecs.FP4),
-        Precision.TWO_BIT: _of_blocks(block_codecs.TWO_BIT),
+        Precision.INT8: block_codecs.INT8,
+        Precision.FP4: block_codecs.FP4,
+        Precision.TWO_BIT: block_codecs.TWO_BIT,
         Precision.TOP_K: _sparse(TOP_K_SHARE),
     }
 )

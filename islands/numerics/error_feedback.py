@@ -45,15 +45,10 @@ class _Fragment:
 
 
 class ErrorFeedback:
-    """Encodes a learner's contributions, and keeps what is lost by that.
+    """Encodes a learner's contributions, and keeps what is lost by that unless told not to.
 
-    All methods must be called from one thread, in the order of the events they tell of.
-
-    Args:
-        precision: how contributions are encoded.
-        keeps: whether to keep residuals; otherwise contributions are only encoded.
-        exact: by fragment, the ranges that are not encoded (`codecs.encode`); none by default.
-        share: of the elements that `top_k` sends.
+    All methods must be called from one thread, in the order of the events that they report.
+    `exact` has, by fragment, the ranges that are not encoded; `share` is that of `top_k`.
     """
 
     def __init__(
@@ -64,7 +59,6 @@ class ErrorFeedback:
         exact: Sequence[Ranges] | None = None,
         share: float = TOP_K_SHARE,
     ) -> None:
-        """Start without residuals."""
         self._precision = precision
         self._keeps = keeps
         self._exact = exact
@@ -100,12 +94,9 @@ class ErrorFeedback:
         return sent.data.toreadonly()
 
     def settle(self, fragment: int, decided: Ticket, applied: Ticket | None) -> None:
-        """Take in the fate of all contributions up to a ticket, of which at most one was applied.
+        """Note the fate of all contributions up to `decided`, of which at most one was applied.
 
-        Args:
-            fragment: index of the fragment.
-            decided: tickets up to this one, and all of older epochs, have their fate.
-            applied: the newest contribution of this learner that was applied, if any.
+        Those of older epochs have their fate, too.
         """
         kept = self._fragments.get(fragment)
         if kept is None:
@@ -127,6 +118,5 @@ class ErrorFeedback:
         self._fragments.clear()
 
     def residual(self, fragment: int) -> Floats | None:
-        """Return what is kept of a fragment."""
         kept = self._fragments.get(fragment)
         return None if kept is None else kept.residual

@@ -39,12 +39,9 @@ from islands.protocol.settings.choices import Precision, UpdatePrecision
 
 @dataclass(frozen=True, slots=True)
 class Quantised:
-    """A published value that was reached by an increment.
+    """Θ_next, which an encoded increment has reached, and r_next (None for zero).
 
-    Attributes:
-        payload: The encoded increment; None if it was not finite, and the value is the exact one.
-        value: Θ_next, float32.
-        remainder: r_next, float32; None for zero.
+    If the increment was not finite, there is no payload, and the value is the exact one.
     """
 
     payload: Bytes | None
@@ -59,17 +56,10 @@ def quantised(
     precision: Precision,
     ranges: Ranges = (),
 ) -> Quantised:
-    """Publish the value that is reached from the published one by an encoded increment.
+    """Publish the value that is reached from Θ by an encoded increment, all in float32.
 
-    Args:
-        published: Θ, float32.
-        exact: Θ_exact, that an outer step made of Θ, float32.
-        remainder: r, as the increment before left it; None for zero.
-        precision: A format that is encoded on the host.
-        ranges: Elements, from and to, that are published exactly.
-
-    Returns:
-        The increment, what it makes of Θ, and what it leaves.
+    `exact` is Θ_exact, and `remainder` r (None for zero). The format is encoded on the host; the
+    elements of the ranges, from and to, are published exactly.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # then the exact value is published
         change = exact - published
@@ -93,16 +83,9 @@ def applied(
     precision: Precision,
     ranges: Ranges = (),
 ) -> NDArray[np.float32] | None:
-    """Return Θ ⊕ q, the value that an increment makes of the one before.
+    """Return Θ ⊕ q in a new buffer; None if an element of it is not finite.
 
-    Args:
-        published: Θ, float32.
-        payload: The encoded increment, of `size_bytes(n, precision, ranges)`.
-        precision: The format it is encoded in.
-        ranges: See `quantised`.
-
-    Returns:
-        Θ_next, float32, in a new buffer; None if an element of it is not finite.
+    The encoded increment has `size_bytes(n, precision, ranges)`; the ranges are as in `quantised`.
     """
     from islands.numerics import codec_kernel
 

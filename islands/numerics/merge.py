@@ -24,7 +24,7 @@ Deviation (ours, not the paper's):
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,20 +38,25 @@ from islands.protocol.errors import InvariantError
 # Shapes are checked under test (jaxtyping).
 
 
+OuterState = Mapping[str, NDArray[np.generic]]
+"""What an outer optimizer keeps of a fragment, as named arrays."""
+
+
 @dataclass(frozen=True, slots=True)
-class MergeResult:
-    """The result of a merge and its outer step.
+class OuterStep:
+    """The result of a merge and its outer step, before it has a version number.
 
     Attributes:
         value: Θ_new, the next published value.
-        momentum: v_new, the outer momentum after the step.
+        state: The optimizer's next state.
         norms: Euclidean norm of each contribution, in the order given.
         direction_norm: ‖Δ‖ of the merged direction.
-        cosine_to_previous: Cosine between Δ and the momentum before the step; 0 if either is 0.
+        cosine_to_previous: Cosine between Δ and the momentum before the step; 0 if either is 0, or
+            without a momentum.
     """
 
     value: Flat
-    momentum: Flat
+    state: OuterState
     norms: tuple[float, ...]
     direction_norm: float
     cosine_to_previous: float
@@ -68,7 +73,7 @@ def merge_and_step(
     momentum_decay: float,
     nesterov: bool = True,
     out: tuple[Flat, Flat] | None = None,
-) -> MergeResult:
+) -> OuterStep:
     """Merge contributions and take one outer step of SGD with (Nesterov) momentum.
 
     ::
@@ -81,21 +86,20 @@ def merge_and_step(
     the order of the contributions: sort them by name and a run repeats to the bit. The call
     releases the GIL, so it may run in a worker thread beside an event loop.
 
+    Contributions are finite; those that were measured already, with the same units, are not
+    measured again. Weights are finite and ≥ 0, and only their ratios matter.
+
     Args:
         value: Θ; not modified.
         momentum: v; not modified unless given in `out` too.
-        contributions: Finite contributions. Those that were measured already (`check.measure`,
-            with the same units) are not measured again.
-        weights: One per contribution, finite, ≥ 0, not all 0; only their ratios matter.
+        contributions: All of this merge, as values or measured.
+        weights: One per contribution, not all 0.
         units: The fragment's merge units, covering it in order.
         learning_rate: η, dimensionless.
-        momentum_decay: μ, kept share of the momentum per merge.
+        momentum_decay: μ, the fraction of the momentum that a merge keeps.
         nesterov: Whether to look ahead along the momentum.
         out: Buffers for Θ_new and v_new instead of new arrays (which cost page faults). The second
             may be `momentum` itself, which is fastest; the first must not overlap any input.
-
-    Returns:
-        The new value and momentum, and the figures that the tape records.
 
     Raises:
         InvariantError: Lengths, dtypes, weights or buffers do not fit together: a bug of the
@@ -120,9 +124,9 @@ def merge_and_step(
         np.array([learning_rate, momentum_decay, nesterov], np.float32),
         totals,
     )
-    return MergeResult(
+    return OuterStep(
         value=target,
-        momentum=moved,
+        state={"momentum": moved},
         norms=tuple(one.norm for one in measured),
         direction_norm=math.sqrt(totals[merge_kernel.DIRECTION_SQUARES]),
         cosine_to_previous=_cosine(*totals.tolist()),
@@ -134,18 +138,9 @@ def combine(
     weights: Sequence[float],
     units: Sequence[Unit],
 ) -> Flat:
-    """Compute the merged direction alone; any outer optimizer may follow.
+    """Compute Δ of `merge_and_step` alone, float32, under the same conditions.
 
-    Args:
-        contributions: See `merge_and_step`.
-        weights: See `merge_and_step`.
-        units: See `merge_and_step`.
-
-    Returns:
-        Δ of `merge_and_step`, float32; a single contribution comes back bit for bit.
-
-    Raises:
-        InvariantError: See `merge_and_step`.
+    Any outer optimizer may follow. A single contribution comes back bit for bit.
     """
     from islands.numerics import merge_kernel
 
@@ -182,11 +177,7 @@ def warm_up() -> None:
 def _measured(
     contributions: Sequence[Flat | Measured], units: Sequence[Unit], size: int | None
 ) -> list[Measured]:
-    """Measure unmeasured contributions, and check that all have one length (`size` if given).
-
-    Raises:
-        InvariantError: There are none, or they differ in length or in units.
-    """
+    """Measure unmeasured contributions, and check that all have one length (`size` if given)."""
     measured = [one if isinstance(one, Measured) else measure(one, units) for one in contributions]
     if not measured:
         raise InvariantError("a merge needs at least one contribution")
@@ -203,9 +194,7 @@ def _in_fours(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Return addresses, weights and norms as the compiled loops want them: one alone, or in fours.
 
-    Raises:
-        InvariantError: There is not one weight per contribution, or one is negative or not finite,
-            or all are 0.
+    Weights are fractions of the largest.
     """
     scale = max(weights, default=0)
     count = len(measured)
@@ -213,30 +202,25 @@ def _in_fours(
         raise InvariantError(f"weights {list(weights)} do not fit {count} contributions")
     filled = count if count == 1 else -(-count // 4) * 4
     addresses = np.full(filled, measured[0].values.ctypes.data, np.int64)
-    shares = np.zeros(filled)
+    scaled = np.zeros(filled)
     norms = np.zeros((filled, measured[0].unit_norms.size))
-    for place, (one, weight) in enumerate(zip(measured, weights, strict=True)):
-        addresses[place] = one.values.ctypes.data
-        shares[place] = weight / scale
-        norms[place] = one.unit_norms
-    return addresses, shares, norms
+    for index, (one, weight) in enumerate(zip(measured, weights, strict=True)):
+        addresses[index] = one.values.ctypes.data
+        scaled[index] = weight / scale
+        norms[index] = one.unit_norms
+    return addresses, scaled, norms
 
 
 def _check_buffers(outputs: Sequence[Flat], inputs: Sequence[Flat]) -> None:
-    """Assert that results can be written without overwriting data that is still to be read.
-
-    Raises:
-        InvariantError: An array has the wrong length, or an output has the wrong kind or overlaps
-            another array.
-    """
+    """Assert that results can be written without overwriting data that is still to be read."""
     size = inputs[0].size
     if any(array.size != size for array in (*outputs, *inputs)):
         raise InvariantError(f"a merge of {size} elements was given an array of another length")
-    for place, output in enumerate(outputs):
+    for index, output in enumerate(outputs):
         flags = output.flags
         if output.dtype != np.float32 or not (flags.carray and flags.aligned):
             raise InvariantError("merge buffers are contiguous, writeable float32")
-        if any(np.may_share_memory(output, other) for other in (*outputs[:place], *inputs)):
+        if any(np.may_share_memory(output, other) for other in (*outputs[:index], *inputs)):
             raise InvariantError("a merge buffer lies on top of another array")
 
 

@@ -24,19 +24,19 @@ the merge itself; more are padded to a multiple of four by repeating one with we
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import cast
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
+from islands.numerics.compiler import Compiler, compiled
+
 FloatArray = NDArray[np.float32]
 DoubleArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-Compiler = Any  # objects of the compiler, whose own annotations cover little of it
-_Loop = TypeVar("_Loop", bound=Callable[..., object])
 
 BLOCK = 4096  # elements; 16 KiB of each array
 _SQUARES_MIN, _SQUARES_MAX = 1e-30, 1e37  # of a block, in float32; outside, squares lose digits
@@ -50,22 +50,8 @@ LEARNING_RATE, DECAY, NESTEROV = range(3)
 DIRECTION_SQUARES, DIRECTION_DOT_MOMENTUM, MOMENTUM_SQUARES = range(3)
 
 
-def _exact(function: _Loop) -> _Loop:
-    """Compile without reordering or fusing any operation."""
-    return _compile(function, fastmath=False)
-
-
-def _reordered(function: _Loop) -> _Loop:
-    """Compile a sum whose terms may be added in another order."""
-    return _compile(function, fastmath={"reassoc", "contract"})
-
-
-def _compile(function: _Loop, *, fastmath: bool | set[str]) -> _Loop:
-    """Compile at the first call, and cache the machine code beside this file for the next start."""
-    try:
-        return cast("_Loop", njit(cache=True, nogil=True, fastmath=fastmath)(function))
-    except RuntimeError:  # there is nowhere to cache it (a read-only disk): compile at every start
-        return cast("_Loop", njit(nogil=True, fastmath=fastmath)(function))
+_exact = compiled()
+_reordered = compiled(reordered=True)
 
 
 def _pointer(_: Compiler, address: Compiler) -> tuple[Compiler, Compiler]:

@@ -15,12 +15,10 @@ from islands.protocol.errors import InvariantError
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A contribution with its norms, which one pass over it computed.
+    """A contribution in float32, contiguous and aligned, with its Euclidean norms.
 
-    Attributes:
-        values: The contribution in float32, contiguous and aligned.
-        unit_norms: Euclidean norm of each merge unit, float64; the merge needs them again.
-        norm: Euclidean norm of all of it; nan or inf exactly when an element is.
+    The merge needs those of its units again. The norm of all of it is nan or inf exactly when an
+    element is.
     """
 
     values: Flat
@@ -29,7 +27,6 @@ class Measured:
 
     @property
     def finite(self) -> bool:
-        """Whether every element is finite."""
         return bool(np.isfinite(self.norm))
 
 
@@ -39,13 +36,7 @@ def measure(values: Flat | FlatBFloat16, units: Sequence[Unit]) -> Measured:
     Sums of squares accumulate in float32 within blocks of 4096 and in float64 across them, so the
     relative error is below 1e-6; blocks in which float32 would over- or underflow are summed in
     float64. A sum of squares is finite exactly when all elements are, so no second pass is needed.
-
-    Args:
-        values: float32, or bfloat16, which is widened first (exactly).
-        units: The fragment's merge units; they follow each other and cover it.
-
-    Returns:
-        The measured contribution; `values` is not copied if it is contiguous, aligned float32.
+    bfloat16 is widened first (exactly); contiguous, aligned float32 is not copied.
 
     Raises:
         InvariantError: The units do not cover the values. Check lengths against the layout first.
@@ -63,14 +54,7 @@ def measure(values: Flat | FlatBFloat16, units: Sequence[Unit]) -> Measured:
 
 
 def clip(measured: Measured, norm_limit: float) -> Measured:
-    """Scale a contribution down to a norm, if it is longer: x · min(1, limit / ‖x‖).
-
-    Args:
-        measured: A finite contribution.
-        norm_limit: Largest norm allowed, > 0.
-
-    Returns:
-        The same object when it is short enough, else a scaled copy.
+    """Scale a contribution down to a norm > 0, if it is longer: x · min(1, limit / ‖x‖).
 
     Raises:
         InvariantError: The contribution is not finite; refuse it instead.

@@ -6,7 +6,7 @@ the norm of the fragment, not of the model.
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import FunctionType
@@ -17,7 +17,7 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from islands.numerics.outer import OuterState
+from islands.numerics.merge import OuterState
 from islands.protocol.errors import InvariantError, SettingsError
 from islands.protocol.settings.outer import OuterSettings
 
@@ -25,11 +25,9 @@ from islands.protocol.settings.outer import OuterSettings
 class OptaxChain:
     """An optax chain on one flat fragment, jitted on the CPU.
 
-    The state's arrays are named by their paths in the chain's own state, such as `[0].trace`.
-
-    Args:
-        chain: A gradient transformation whose state holds numeric arrays only. It is given the
-            merged direction as gradient and the published value as parameters, both float32[n].
+    It is given the merged direction as gradient and the published value as parameters, both
+    float32[n]. The state must hold numeric arrays only, which are named by their paths in the
+    chain's own state, such as `[0].trace`.
     """
 
     def __init__(self, chain: optax.GradientTransformation) -> None:
@@ -37,21 +35,15 @@ class OptaxChain:
         self._step = jax.jit(self._update)
 
     def init(self, value: NDArray[np.float32]) -> OuterState:
-        """Return the chain's initial state as named arrays."""
         with _on_cpu():
             return _named(self._chain.init(jnp.asarray(value)))
 
     def update(
         self, direction: NDArray[np.float32], state: OuterState, value: NDArray[np.float32]
     ) -> tuple[NDArray[np.float32], OuterState]:
-        """Take one step of the chain; the arguments are not modified.
-
-        Raises:
-            InvariantError: The state belongs to another chain: journal and settings disagree.
-        """
         template = jax.eval_shape(self._chain.init, value)
-        places, tree = jax.tree_util.tree_flatten_with_path(template)
-        wanted = {jax.tree_util.keystr(place): (leaf.shape, leaf.dtype) for place, leaf in places}
+        leaves, tree = jax.tree_util.tree_flatten_with_path(template)
+        wanted = {jax.tree_util.keystr(keys): (leaf.shape, leaf.dtype) for keys, leaf in leaves}
         if wanted != {name: (array.shape, array.dtype) for name, array in state.items()}:
             raise InvariantError(
                 f"an outer state of {sorted(state)} is not one of {sorted(wanted)}"
@@ -69,9 +61,8 @@ class OptaxChain:
 
 
 def _named(own: optax.OptState) -> OuterState:
-    """Return a chain's state as arrays by name."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(own)
-    return {jax.tree_util.keystr(place): np.array(leaf) for place, leaf in leaves}
+    leaves = jax.tree_util.tree_leaves_with_path(own)
+    return {jax.tree_util.keystr(keys): np.array(leaf) for keys, leaf in leaves}
 
 
 @contextmanager
@@ -93,13 +84,20 @@ MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def named_chain(settings: OuterSettings) -> OptaxChain:
-    """Make the optimizer that the settings name, with their rate and arguments.
+    """Make the optimizer that the settings name, and try a step: no run shall find a misfit.
 
     Raises:
         SettingsError: There is no such optimizer, it does not take these arguments, or its state
             cannot be journalled; the sentence says which.
     """
-    made = _optimizers()
+    # A function of optax makes an optimizer if it takes a learning rate.
+    made = {
+        name: each
+        for name, each in vars(optax).items()
+        if not name.startswith(TRANSFORMATION)
+        and isinstance(each, (FunctionType, partial))
+        and RATE in inspect.signature(each).parameters
+    }
     if settings.optimizer not in made:
         near = difflib.get_close_matches(settings.optimizer, [*made, "delayed_nesterov"], 1)
         hint = f"; did you mean {near[0]}?" if near else ", such as adam, lion or nadam"
@@ -117,38 +115,18 @@ def named_chain(settings: OuterSettings) -> OptaxChain:
             )
     try:
         chain = OptaxChain(make(**{RATE: float(settings.learning_rate)}, **settings.arguments))
-        _try(chain, settings.optimizer)
+        value = np.ones(2, np.float32)
+        _, state = chain.update(value, chain.init(value), value)
     except MISFITS as error:
-        told = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0]
         raise SettingsError(
             f"outer.optimizer is {settings.optimizer} with arguments {settings.arguments}, which "
-            f"cannot take an outer step: {told}"
+            f"cannot take an outer step: {reason}"
         ) from error
-    return chain
-
-
-def _optimizers() -> Mapping[str, Callable[..., optax.GradientTransformation]]:
-    """Return the functions of optax that make an optimizer of a learning rate, by name."""
-    return {
-        name: each
-        for name, each in vars(optax).items()
-        if not name.startswith(TRANSFORMATION)
-        and isinstance(each, (FunctionType, partial))
-        and RATE in inspect.signature(each).parameters
-    }
-
-
-def _try(chain: OptaxChain, name: str) -> None:
-    """Take one step, so that what it cannot do is told before a run.
-
-    Raises:
-        SettingsError: The state has values that are no plain numbers.
-    """
-    value = np.ones(2, np.float32)
-    _, state = chain.update(value, chain.init(value), value)
-    for place, array in state.items():
+    for name, array in state.items():
         if array.dtype.kind not in "biuf":
             raise SettingsError(
-                f"outer.optimizer is {name}; its state {place} is {array.dtype}, which the journal "
-                "cannot hold"
+                f"outer.optimizer is {settings.optimizer}; its state {name} is {array.dtype}, "
+                "which the journal cannot hold"
             )
+    return chain

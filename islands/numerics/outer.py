@@ -6,7 +6,7 @@ it back. `Sgd` has a fused path, `DelayedNesterov` is for contributions that are
 and `optax_chain.py` makes one of any optax chain. JAX is imported only for that one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol, runtime_checkable
@@ -15,15 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.layout.leaves import Unit
-from islands.numerics.merge import combine, merge_and_step
+from islands.numerics.merge import OuterState, OuterStep, combine, merge_and_step
 from islands.numerics.norms import Measured, measure
 from islands.numerics.types import Flat
 from islands.protocol.errors import InvariantError
 from islands.protocol.settings.outer import DELAYED_NESTEROV, SGD, OuterSettings
 
 # Shapes are checked under test (jaxtyping).
-
-OuterState = Mapping[str, NDArray[np.generic]]
 
 
 @runtime_checkable
@@ -36,27 +34,11 @@ class OuterOptimizer(Protocol):
     def update(
         self, direction: NDArray[np.float32], state: OuterState, value: NDArray[np.float32]
     ) -> tuple[NDArray[np.float32], OuterState]:
-        """Return the next published value and state; the arguments are not modified."""
+        """Return the next published value and state; the arguments are not modified.
 
-
-@dataclass(frozen=True, slots=True)
-class OuterStep:
-    """The result of a merge and an outer step, before it has a version number.
-
-    Attributes:
-        value: The next published value.
-        state: The optimizer's next state.
-        norms: Euclidean norm of each contribution, in the order given.
-        direction_norm: Euclidean norm of the merged direction.
-        cosine_to_previous: Cosine between the direction and the momentum so far; 0 without a
-            momentum.
-    """
-
-    value: Flat
-    state: OuterState
-    norms: tuple[float, ...]
-    direction_norm: float
-    cosine_to_previous: float
+        Raises:
+            InvariantError: The state belongs to another optimizer: journal and settings disagree.
+        """
 
 
 def merge_with(
@@ -71,23 +53,10 @@ def merge_with(
 ) -> OuterStep:
     """Merge contributions and step with any optimizer; `Sgd` takes the fused path.
 
-    Args:
-        optimizer: The outer optimizer.
-        value: Θ; not modified.
-        state: The optimizer's state of this fragment; not modified.
-        contributions: See `islands.numerics.merge.merge_and_step`.
-        weights: See there.
-        units: See there.
-        out: See there; `Sgd` writes value and momentum into it, others make new arrays.
-
-    Returns:
-        The next value and state, and the figures that the tape records.
-
-    Raises:
-        InvariantError: As `merge_and_step`, or the state is not this optimizer's.
+    The arguments are those of `islands.numerics.merge.merge_and_step`. `Sgd` writes value and
+    momentum into `out`; others make new arrays.
     """
     measured = [one if isinstance(one, Measured) else measure(one, units) for one in contributions]
-    norms = tuple(one.norm for one in measured)
     if isinstance(optimizer, Sgd):
         momentum = optimizer.momentum_of(state)
         result = merge_and_step(
@@ -102,20 +71,16 @@ def merge_with(
             out=out,
         )
         if optimizer != Sgd() and any(not unit.stepped for unit in units):
-            direction = result.momentum - np.float32(optimizer.momentum) * momentum
+            moved = optimizer.momentum_of(result.state)
+            direction = moved - np.float32(optimizer.momentum) * momentum
             _publish_merged(result.value, value, direction, units)
-        return OuterStep(
-            value=result.value,
-            state={"momentum": result.momentum},
-            norms=norms,
-            direction_norm=result.direction_norm,
-            cosine_to_previous=result.cosine_to_previous,
-        )
+        return result
     direction = combine(measured, weights, units)
     stepped, state = optimizer.update(direction, state, value)
     if any(not unit.stepped for unit in units):
         stepped = np.array(stepped)
         _publish_merged(stepped, value, direction, units)
+    norms = tuple(one.norm for one in measured)
     return OuterStep(stepped, state, norms, float(np.linalg.norm(direction)), 0.0)
 
 
@@ -139,10 +104,8 @@ def _publish_merged(
 class Sgd:
     """SGD with (Nesterov) momentum: v ← μv + Δ; Θ ← Θ − η(Δ + μv), or Θ − ηv without Nesterov.
 
-    Attributes:
-        learning_rate: η, dimensionless.
-        momentum: μ in [0, 1). The momentum is kept also at 0, where it is the last direction.
-        nesterov: Whether to look ahead along the momentum.
+    η and μ in [0, 1) are dimensionless. The momentum is kept also at μ = 0, where it is the last
+    direction.
 
     Reference:
         DiLoCo (arXiv 2311.08105), OuterOpt; its lineage uses η = 0.7, μ = 0.9.
@@ -155,12 +118,6 @@ class Sgd:
     momentum: float = 0.0
     nesterov: bool = True
 
-    @classmethod
-    def of(cls, settings: OuterSettings) -> "Sgd":
-        """Make the optimizer that the settings describe."""
-        rate, decay = float(settings.learning_rate), float(settings.momentum)
-        return cls(rate, decay, settings.nesterov)
-
     def init(self, value: NDArray[np.float32]) -> OuterState:
         """Return a state whose momentum is zero; it takes no memory before it is written to."""
         return {"momentum": np.zeros(value.shape, np.float32)}
@@ -168,7 +125,7 @@ class Sgd:
     def update(
         self, direction: NDArray[np.float32], state: OuterState, value: NDArray[np.float32]
     ) -> tuple[NDArray[np.float32], OuterState]:
-        """Take one step along a direction; the result has the same bits as the fused path."""
+        """Take one step along a direction, with the same bits as the fused path."""
         rate, decay = np.float32(self.learning_rate), np.float32(self.momentum)
         moved = decay * self.momentum_of(state) + direction
         step = direction + decay * moved if self.nesterov else moved
@@ -176,11 +133,6 @@ class Sgd:
 
     @staticmethod
     def momentum_of(state: OuterState) -> NDArray[np.float32]:
-        """Return the momentum that a direction is added to.
-
-        Raises:
-            InvariantError: The state belongs to another optimizer: journal and settings disagree.
-        """
         held = state.get("momentum")
         if held is None or held.dtype != np.float32 or len(state) != 1:
             raise InvariantError(f"an SGD state has one float32 momentum, not {sorted(state)}")
@@ -204,36 +156,22 @@ class DelayedNesterov:
     equal directions from rest make the step η(1 + μ)Δ, like one Nesterov step. All is computed in
     float32.
 
-    Attributes:
-        learning_rate: η, dimensionless.
-        momentum: μ in [0, 1).
-        delay_merges: N ≥ 1, fixed at the start; at 1 it is SGD with Nesterov momentum.
+    η and μ in [0, 1) are dimensionless. N ≥ 1, `delay_merges`, is fixed at the start; at 1 it is
+    SGD with Nesterov momentum.
 
     Reference:
         Asynchronous Local-SGD (arXiv 2401.09135), algorithm 3; protocol §10.
 
     Deviation:
-        Their c, the share of the momentum that ordinary steps apply, is 0, as in their experiments.
+        Their c, the fraction of the momentum that ordinary steps apply, is 0, as in their
+        experiments.
     """
 
     learning_rate: float
     momentum: float
     delay_merges: int
 
-    @classmethod
-    def of(cls, settings: OuterSettings) -> "DelayedNesterov":
-        """Make the optimizer that the settings describe.
-
-        Raises:
-            InvariantError: The settings lack N; check them first.
-        """
-        if settings.delay_merges is None:
-            raise InvariantError("delayed_nesterov needs delay_merges")
-        rate, decay = float(settings.learning_rate), float(settings.momentum)
-        return cls(rate, decay, settings.delay_merges)
-
     def init(self, value: NDArray[np.float32]) -> OuterState:
-        """Return a state at rest."""
         return {
             "momentum": np.zeros(value.shape, np.float32),
             "buffer": np.zeros(value.shape, np.float32),
@@ -243,11 +181,6 @@ class DelayedNesterov:
     def update(
         self, direction: NDArray[np.float32], state: OuterState, value: NDArray[np.float32]
     ) -> tuple[Flat, OuterState]:
-        """Take one step along a direction; the arguments are not modified.
-
-        Raises:
-            InvariantError: The state belongs to another optimizer: journal and settings disagree.
-        """
         if {name: array.dtype for name, array in state.items()} != STATE:
             raise InvariantError(f"a state of {sorted(state)} is not one of {sorted(STATE)}")
         before = int(state["merges"])
@@ -274,24 +207,20 @@ def outer_optimizer(settings: OuterSettings) -> OuterOptimizer:
         SettingsError: optax has no such optimizer, or it does not take the arguments; mend what
             the sentence names.
     """
-    match settings.kind:
-        case kind if kind == SGD:
-            return Sgd.of(settings)
-        case kind if kind == DELAYED_NESTEROV:
-            return DelayedNesterov.of(settings)
-        case _:
-            from islands.numerics.optax_chain import named_chain
+    rate, decay = float(settings.learning_rate), float(settings.momentum)
+    if settings.kind == SGD:
+        return Sgd(rate, decay, settings.nesterov)
+    if settings.kind == DELAYED_NESTEROV:
+        assert settings.delay_merges is not None, "the settings have checked it"
+        return DelayedNesterov(rate, decay, settings.delay_merges)
+    from islands.numerics.optax_chain import named_chain
 
-            return named_chain(settings)
+    return named_chain(settings)
 
 
 @cache
 def state_values(settings: OuterSettings) -> int:
-    """Return how many values per parameter the optimizer keeps, such as 1 for a momentum.
-
-    Raises:
-        SettingsError: As `outer_optimizer`.
-    """
+    """Return how many values per parameter the optimizer keeps, such as 1 for a momentum."""
     value = np.zeros(PROBE, np.float32)
     state = outer_optimizer(settings).init(value)
     return round(sum(array.nbytes for array in state.values()) / value.nbytes)

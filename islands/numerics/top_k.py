@@ -43,19 +43,14 @@ Positions = NDArray[np.uint16]
 
 
 def encode_top_k(values: Flat, share: float) -> Bytes:
-    """Encode this share of the elements.
-
-    Args:
-        values: float32.
-        share: above 0, and at most 1.
-    """
+    """Encode a share of the elements, above 0 and at most 1."""
     from islands.numerics import codec_kernel
 
     counts = _counts(values.size, share)
-    positions = np.zeros(_even(counts), np.uint16)
-    codes = np.zeros(4 * -(-int(counts.sum()) // 4), np.uint8)
-    scales = np.empty(2 * counts.size, np.uint16)
     chosen = int(counts.sum())
+    positions = np.zeros(chosen + chosen % 2, np.uint16)
+    codes = np.zeros(4 * -(-chosen // 4), np.uint8)
+    scales = np.empty(2 * counts.size, np.uint16)
     codec_kernel.choose(
         np.require(values, np.float32, ["C", "A"]),
         int(counts[0]) if counts.size else 0,
@@ -98,7 +93,6 @@ def decode_top_k(encoded: Bytes, size: int, share: float) -> Flat:
 
 
 def top_k_bytes(size: int, share: float) -> int:
-    """Return the length of so many elements, of which this share is sent."""
     counts = _counts(size, share)
     chosen = int(counts.sum())
     return _position_bytes(chosen) + -(-chosen // 4) + SCALES_BYTES * counts.size
@@ -110,10 +104,6 @@ def _counts(size: int, share: float) -> NDArray[np.int64]:
     if size % BLOCK:
         sizes[-1] = size % BLOCK
     return np.maximum(1, np.rint(share * sizes)).astype(np.int64)
-
-
-def _even(counts: NDArray[np.int64]) -> int:
-    return 2 * -(-int(counts.sum()) // 2)
 
 
 def _position_bytes(chosen: int) -> int:

@@ -4,15 +4,10 @@ Under test they are checked at run time, and equal letters must be equal lengths
 `n` elements of a fragment, `m` contributions, `u` units. Elsewhere they cost nothing.
 """
 
-from typing import TYPE_CHECKING, TypeVar
-
 import ml_dtypes
 import numpy as np
 from jaxtyping import BFloat16, Float32, Float64, UInt8
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    import jax
 
 Flat = Float32[NDArray[np.float32], "n"]
 """A flat array as long as a fragment: value, momentum, contribution or direction."""
@@ -25,6 +20,3 @@ UnitNorms = Float64[NDArray[np.float64], "u"]
 
 Bytes = UInt8[NDArray[np.uint8], "size_bytes"]
 """An encoded contribution."""
-
-ArrayT = TypeVar("ArrayT", np.ndarray, "jax.Array")
-"""A NumPy or a JAX array, for functions that also run under jit. (Modules that jit import JAX.)"""

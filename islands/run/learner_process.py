@@ -32,7 +32,7 @@ from islands.learner.commands import Commands
 from islands.learner.compute import Compute
 from islands.learner.compute_thread import ComputeThread
 from islands.learner.moments import CheckpointFile
-from islands.model.interfaces import Place, Workload
+from islands.model.interfaces import LearnerDevices, Workload
 from islands.model.workload import load_workload
 from islands.numerics.codecs import warm_up as load_loops
 from islands.numerics.increment import warm_up as load_increments
@@ -174,9 +174,9 @@ def device_thread(
         commands: where commands wait for their boundary; by default on this host alone.
     """
     settings, name = run.spec.settings, run.who.name
-    place = Place(name, options.devices, options.model_parallel)
+    devices = LearnerDevices(name, options.devices, options.model_parallel)
     return ComputeThread(
-        lambda: workload.trainer(settings, place), settings, name, kept=kept, commands=commands
+        lambda: workload.trainer(settings, devices), settings, name, kept=kept, commands=commands
     )
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from islands.actors.ports import ProcessEnd
 from islands.learner.actor import LearnerActor
 from islands.learner.compute_thread import ComputeThread
-from islands.model.interfaces import Place, Trainer, Workload
+from islands.model.interfaces import LearnerDevices, Trainer, Workload
 from islands.model.jax_settings import cpu_environment
 from islands.model.jax_trainer import JaxTrainer
 from islands.model.placement import shares
@@ -157,7 +157,7 @@ class LocalSystem(Workload):
     def _learner(self, hub: Coordinator, name: str) -> LearnerActor:
         hub.folder.write(hub.elapsed_s, "hub", ProcessStarted(name))
         compute = ComputeThread(
-            lambda: self.trainer(self.settings, Place(name)), self.settings, name
+            lambda: self.trainer(self.settings, LearnerDevices(name)), self.settings, name
         )
         return make_learner(name, replace(hub.context, reports=True), compute)
 
@@ -166,8 +166,8 @@ class LocalSystem(Workload):
     def plan(self, settings: RunSettings) -> RunPlan:
         return RunPlan(self.model.layout, self.task.shards)
 
-    def trainer(self, settings: RunSettings, place: Place) -> Trainer:
-        index = self.names.index(place.name)
+    def trainer(self, settings: RunSettings, learner: LearnerDevices) -> Trainer:
+        index = self.names.index(learner.name)
         return self._trainer(index, self._devices[index])
 
     def evaluate(

@@ -15,9 +15,9 @@ from islands.numerics.codecs import QUANTIZERS, decode, size_bytes
 from islands.numerics.codecs import Ranges as Elements
 from islands.numerics.contributions import rebase, weight
 from islands.numerics.increment import quantised
-from islands.numerics.merge import averaged
+from islands.numerics.merge import OuterState, averaged
 from islands.numerics.norms import Measured, clip, measure
-from islands.numerics.outer import OuterOptimizer, OuterState, merge_with
+from islands.numerics.outer import OuterOptimizer, merge_with
 from islands.protocol.errors import MalformedError, UserError
 from islands.protocol.identities import Incarnation, LearnerName, Ticket, Version
 from islands.protocol.messages.training import Contribution, FragmentSeed, FragmentUpdate

@@ -47,11 +47,6 @@ class DecoderTask(Task[TokenBatch]):
     unlike: bool = False
 
     def __post_init__(self) -> None:
-        """Look the decoder up, and refuse settings that cannot work.
-
-        Raises:
-            SettingsError: Name, value and what is allowed.
-        """
         object.__setattr__(self, "decoder", decoder_of(self.decoder))
         check_inner(self.inner)
         for name in ("length", "rows", "shard_count", "validation_windows"):
@@ -64,7 +59,6 @@ class DecoderTask(Task[TokenBatch]):
 
     @property
     def model(self) -> DecoderConfig:
-        """Shape of the model; its vocabulary is that of the data."""
         assert isinstance(self.decoder, DecoderConfig), "it was looked up"
         return replace(self.decoder, vocabulary=self.tokens_known)
 
@@ -73,7 +67,6 @@ class DecoderTask(Task[TokenBatch]):
         """Return the windows that are trained on."""
 
     def cut(self, data: Tokens) -> TokenWindows:
-        """Cut tokens into the windows and shards of this task."""
         return TokenWindows(
             data,
             length=self.length,
@@ -84,7 +77,6 @@ class DecoderTask(Task[TokenBatch]):
         )
 
     def held_out_windows(self, data: Tokens, length: int) -> tuple[TokenBatch, ...]:
-        """Cut tokens that are held out into the windows that an evaluation reads."""
         windows = TokenWindows(data, length=length, rows=32, seed=self.seed)
         return tuple(windows.spread(self.validation_windows))
 
@@ -93,36 +85,30 @@ class DecoderTask(Task[TokenBatch]):
         return self.shard_count
 
     def labels(self) -> Mapping[str, str]:
-        """Return the facts that all hosts must share besides the shapes and the data itself."""
         shards = "unlike shards" if self.unlike else "shards"
         order = f"windows of {self.length}, {self.shard_count} {shards}, seed {self.seed}"
         inner = {} if self.inner == "adamw" else {"inner": self.inner}
         return {"data": order, "decoder": self.model.label, **inner}
 
     def init(self, key: PRNGKeyArray) -> TaskState:
-        """Return the decoder's initial parameters."""
         return TaskState(initial(self.model, key))
 
     def loss(
         self, params: PyTree, state: PyTree, batch: TokenBatch, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], PyTree]:
-        """Compute the cross-entropy in nats per token."""
         tokens, weight = jnp.asarray(batch.tokens), jnp.asarray(batch.weight)
         return nats(self.model, params, tokens, weight), state
 
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
-        """Return the inner optimizer that was chosen, after a clip by global norm."""
         return inner_optimizer(self.inner, learning_rate, stack=self.stack, hidden=self._hidden)
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[TokenBatch, int]]:
         return self.windows().batches(shard, position)
 
     def tokens(self, batch: TokenBatch) -> int:
-        """Return the number of tokens predicted."""
         return batch.predicted
 
     def stack(self, path: str) -> int:
-        """Return how many layers are stacked in a parameter."""
         return self.model.stack(path)
 
     def sample(
@@ -134,7 +120,6 @@ class DecoderTask(Task[TokenBatch]):
         temperature: float = 0.8,
         seed: int = 0,
     ) -> Iterator[bytes]:
-        """Yield the `count` bytes that the model adds to the prompt, in pieces."""
         context = self.length
         return sample(
             self.model, params, prompt, count, context=context, temperature=temperature, seed=seed

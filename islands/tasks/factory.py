@@ -30,23 +30,17 @@ SHIPPED = ("islands.tasks", "islands.lab.toys", "islands.model.workload")
 
 
 def data_folders() -> list[Path]:
-    """Return the folders in which a task looks for data that it is told by a relative path.
-
-    First are those of the run's files, as they are told by `TASK_PATH`, then the current one.
-    """
-    return [
-        *(Path(each) for each in os.environ.get(TASK_PATH, "").split(os.pathsep) if each),
-        Path(),
-    ]
+    """Return the folders in which a task looks for data: those of the run's files, then this."""
+    return [*map(Path, _searched()), Path()]
 
 
 def search_data(folders: Iterable[str]) -> None:
     """Search further folders for a task's data, after those that are searched already."""
-    told = [each for each in os.environ.get(TASK_PATH, "").split(os.pathsep) if each]
-    for folder in folders:
-        if folder not in told:
-            told.append(folder)
-    os.environ[TASK_PATH] = os.pathsep.join(told)
+    os.environ[TASK_PATH] = os.pathsep.join(dict.fromkeys((*_searched(), *folders)))
+
+
+def _searched() -> list[str]:
+    return [each for each in os.environ.get(TASK_PATH, "").split(os.pathsep) if each]
 
 
 def allowed_by(task: str) -> tuple[str, ...]:
@@ -61,16 +55,7 @@ def task_words(task: str) -> list[str]:
 
 
 def find(name: str, allowed: Collection[str] = ()) -> type:
-    """Import the class of a task by its name.
-
-    Args:
-        name: `package.module:Class`, from wherever.
-        allowed: modules and packages that this host's operator has named, beside `SHIPPED`.
-
-    Raises:
-        TaskError: the name is malformed, its module is not allowed, there is no such class, or its
-            module fails as it is imported.
-    """
+    """Import the class of a task, of a module that ships or that this host's operator allows."""
     module_name, _, class_name = name.partition(":")
     if not module_name or not class_name:
         raise TaskError(f"task {name!r} is not of the form package.module:Class")
@@ -105,16 +90,10 @@ def find(name: str, allowed: Collection[str] = ()) -> type:
 
 
 def _is_within(module: str, packages: Collection[str]) -> bool:
-    """Return whether a module is one of these packages, or inside one of them."""
     return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
 def make(kind: type, name: str, settings: dict[str, object]) -> object:
-    """Call the class of a task with these settings.
-
-    Raises:
-        TaskError: it refuses its settings.
-    """
     settings = _typed(name, kind, settings)
     try:
         return kind(**settings)
@@ -126,11 +105,7 @@ def make(kind: type, name: str, settings: dict[str, object]) -> object:
 
 
 def _typed(name: str, kind: type, settings: dict[str, object]) -> dict[str, object]:
-    """Make the dataclasses that a dataclass's fields hold out of the mappings that a file has.
-
-    Raises:
-        TaskError: a mapping does not fit its dataclass.
-    """
+    """Make the dataclasses that a dataclass's fields hold out of the mappings that a file has."""
     if not dataclasses.is_dataclass(kind):
         return settings
     typed, hints = dict(settings), get_type_hints(kind)
@@ -138,13 +113,11 @@ def _typed(name: str, kind: type, settings: dict[str, object]) -> dict[str, obje
         hint = hints.get(key)
         if isinstance(value, Mapping) and dataclasses.is_dataclass(hint):
             known = [field.name for field in dataclasses.fields(hint)]
-            for inner in value:
-                if inner not in known:
-                    told = f"{key}.{inner} is unknown; it must be one of {', '.join(known)}"
-                    raise TaskError(f"task {name!r} refuses its settings: {told}")
+            refuses = f"task {name!r} refuses its settings: {key}"
+            for unknown in value.keys() - set(known):
+                raise TaskError(f"{refuses}.{unknown} is none of {', '.join(known)}")
             try:
                 typed[key] = msgspec.convert(value, hint)
             except (msgspec.ValidationError, SettingsError) as error:
-                sentence = f"task {name!r} refuses its settings: {key}: {error}"
-                raise TaskError(sentence) from error
+                raise TaskError(f"{refuses}: {error}") from error
     return typed

@@ -21,11 +21,6 @@ RMS_OF_ADAMW = 0.2
 
 
 def check_inner(name: str) -> None:
-    """Refuse an inner optimizer that does not exist.
-
-    Raises:
-        SettingsError: it is none of `adamw` and `muon`.
-    """
     if name not in get_args(Inner):
         raise SettingsError(f"inner is {name!r}; it must be {' or '.join(get_args(Inner))}")
 
@@ -48,13 +43,8 @@ def inner_optimizer(
     that of AdamW. One learning rate therefore serves both, and one that was tuned for AdamW is a
     fair start for Muon. All other parameters are trained by AdamW with Nesterov's momentum.
 
-    Args:
-        name: `adamw` for all parameters, or `muon`.
-        learning_rate: η, the rate of this step.
-        stack: how many tensors are stacked in the parameter at a path; each is orthogonalised by
-            itself.
-        hidden: whether the parameter at a path, if it is a matrix, is one of a hidden layer;
-            embeddings and the like are none.
+    `stack` says how many tensors are stacked in the parameter at a path, each of which is
+    orthogonalised by itself; `hidden` whether a matrix is one of a hidden layer, and no embedding.
 
     Reference: MuLoCo (2505.23725) for Muon inside DiLoCo; Liu et al. (2502.16982) §2.2 for the
         factor 0.2 · √max(rows, columns).

@@ -1,8 +1,8 @@
 """Find the line of a user's own file that an error comes from; error messages begin with it.
 
 An error raised by a task passes through frames of JAX, of this package and of the standard library.
-Its place is the innermost frame that is none of these: first outside of all installed packages,
-and where there is none (the task is itself installed), outside of the libraries known here.
+The line is that of the innermost frame that is none of these: first outside of all installed
+packages, and where there is none (the task is itself installed), outside of the libraries here.
 """
 
 import dis
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
+from typing import TypeVar
 
 from islands.protocol.errors import (
     EXTRAS,
@@ -26,6 +27,7 @@ LIBRARIES = frozenset(
     (
         *("jax", "jaxlib", "flax", "optax", "chex", "equinox", "grain", "orbax", "jaxtyping"),
         *("beartype", "numpy", "ml_dtypes", "msgspec", "safetensors", "uvloop", "numba"),
+        *("islands", "messaging"),
     )
 )
 """Installed packages that are never the user's own code."""
@@ -34,6 +36,8 @@ HINTS = {
     "TraceContextError": "in NNX, work on a copy: nnx.merge(graphdef, params, state, copy=True)",
 }
 """Advice on errors of libraries whose messages do not say what to do."""
+
+ErrorT = TypeVar("ErrorT", bound=IslandsError)
 
 PACKAGES = ("site-packages", "dist-packages")
 FRAMES_MAX = 12
@@ -65,7 +69,8 @@ class SourceLocation:
 def location_of(error: BaseException) -> SourceLocation | None:
     """Find where the user's code raised an error or called what raised it; None if it did not."""
     for each in _chain(error):
-        frames = [_frame(*pair) for pair in traceback.walk_tb(each.__traceback__)]
+        codes = [(frame.f_code, line) for frame, line in traceback.walk_tb(each.__traceback__)]
+        frames = [SourceLocation(c.co_filename, line, c.co_name) for c, line in codes]
         found = innermost(frames)
         if found is not None:
             return found
@@ -107,19 +112,30 @@ def location_of_yield(
 
 
 def said(error: BaseException) -> str:
-    """Return an error's type and the first line of its message."""
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
-def with_location(place: SourceLocation | None, sentence: str) -> str:
-    """Put the place, if there is one, in front of a sentence."""
-    return sentence if place is None else f"{place}: {sentence}"
+def refused(line: SourceLocation | None, sentence: str) -> TaskError:
+    """Make the error that begins with a line of the user's, if one is known."""
+    return TaskError(_with_line(line, sentence))
 
 
-def refused(place: SourceLocation | None, sentence: str) -> TaskError:
-    """Make the error that begins with a place."""
-    return TaskError(with_location(place, sentence))
+def located(
+    kind: type[ErrorT], error: BaseException, sentence: str, line: SourceLocation | None = None
+) -> ErrorT:
+    """Make an error that begins with the line from which another comes, and shows its frames.
+
+    If that one comes from no line of the user's, another line may be named.
+    """
+    made = kind(_with_line(location_of(error) or line, sentence))
+    made.detail = user_frames(error)
+    made.__cause__ = error
+    return made
+
+
+def _with_line(line: SourceLocation | None, sentence: str) -> str:
+    return sentence if line is None else f"{line}: {sentence}"
 
 
 def user_frames(error: BaseException) -> str:
@@ -137,12 +153,10 @@ def user_frames(error: BaseException) -> str:
     return "Traceback (most recent call last), without frames of libraries:\n" + "".join(shown)
 
 
-def task_error(error: Exception, what: str) -> IslandsError:
-    """Make the error that tells the user what to correct, in one sentence that names the place.
+def task_error(error: Exception, what: str, line: SourceLocation | None = None) -> IslandsError:
+    """Make the sentence that says what the user has to correct, and ends with a clause.
 
-    Args:
-        error: error that the task's code raised; an `IslandsError` is returned unchanged.
-        what: clause that says what failed, for the end of the sentence.
+    An `IslandsError` is returned unchanged. For the line, see `located`.
     """
     if isinstance(error, IslandsError):
         return error
@@ -150,28 +164,19 @@ def task_error(error: Exception, what: str) -> IslandsError:
     package = missing_package(error)
     if package is not None:
         hint = f"install it with: pip install 'islands[{EXTRAS[package]}]'"
-    told = "; ".join(filter(None, (said(error), what, hint)))
-    made = TaskError(with_location(location_of(error), told))
-    made.detail = user_frames(error)
-    made.__cause__ = error
-    return made
+    return located(TaskError, error, "; ".join(filter(None, (said(error), what, hint))), line)
 
 
 def task_failure(error: BaseException, what: str) -> Exception:
     """Make an error as `task_error` does, for a failure that may succeed when it is retried.
 
-    Args:
-        error: error that was raised; it is returned unchanged if it is an `IslandsError`, or has
-            no frame of the user's code; one that is no `Exception`, such as `SystemExit`, never is.
-        what: clause that says what failed, for the end of the sentence.
+    One without a frame of the user's code is returned unchanged, if it is an `Exception`.
     """
-    place = location_of(error)
-    if isinstance(error, IslandsError) or (place is None and isinstance(error, Exception)):
+    if isinstance(error, Exception) and (
+        isinstance(error, IslandsError) or location_of(error) is None
+    ):
         return error
-    made = TaskFailedError(with_location(place, f"{said(error)}; {what}"))
-    made.detail = user_frames(error)
-    made.__cause__ = error
-    return made
+    return located(TaskFailedError, error, f"{said(error)}; {what}")
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -182,11 +187,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(following))
         yield following
         following = following.__cause__ or following.__context__
-
-
-def _frame(frame: object, line: int) -> SourceLocation:
-    code: CodeType = frame.f_code  # type: ignore[attr-defined]  # walk_tb gives frames
-    return SourceLocation(code.co_filename, line, code.co_name)
 
 
 def _code(function: Callable[..., object]) -> CodeType | None:
@@ -206,7 +206,7 @@ def _outside_of_packages(file: str) -> bool:
     if any(name in path.parts for name in PACKAGES) or path.is_relative_to(_STANDARD):
         return False
     ours = _CONTRACT if path.is_relative_to(_EXAMPLES) else _OURS
-    return not any(path.is_relative_to(place) for place in ours)
+    return not any(path.is_relative_to(folder) for folder in ours)
 
 
 def _outside_of_libraries(file: str) -> bool:
@@ -215,4 +215,4 @@ def _outside_of_libraries(file: str) -> bool:
     if not inside or inside[0] + 1 >= len(parts):
         return False
     package = parts[inside[0] + 1].removesuffix(".py")
-    return package not in LIBRARIES | {"islands", "messaging"}
+    return package not in LIBRARIES

@@ -24,11 +24,9 @@ class StdlibBytes(DecoderTask):
         return _training(self)
 
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
-        """Return the bits per byte on files that were never trained on."""
         return {"val_bits_per_byte": bits_per_token(self.model, params, _validation(self))}
 
     def labels(self) -> Mapping[str, str]:
-        """Return the facts that all hosts must share besides the shapes."""
         corpus = {"tokenizer": "bytes", "corpus": standard_library().digest}
         return {**super().labels(), **corpus}
 

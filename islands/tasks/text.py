@@ -12,17 +12,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from islands.protocol.errors import DataError, SettingsError
-from islands.tasks.data.prepared import (
-    DTYPES,
-    TOKENIZER,
-    Part,
-    Prepared,
-    is_prepared,
-    manifest_lines,
-    open_prepared,
-    open_tokens,
-    prepare,
-)
+from islands.tasks.data import prepared
 from islands.tasks.data.text import SourceFile, exists, text_at
 from islands.tasks.data.tokenizer import BYTES, ByteTokenizer, Tokenizer, load
 from islands.tasks.data.windows import TokenBatch, Tokens, TokenWindows
@@ -67,8 +57,10 @@ class TextFiles(DecoderTask):
             raise SettingsError("path is empty; it must be a folder, a pattern or a file of text")
         if not 0 <= self.held_out < 1:
             raise SettingsError(f"held_out is {self.held_out}; it is a share, from 0 to below 1")
-        if self.dtype not in DTYPES:
-            raise SettingsError(f"dtype is {self.dtype!r}; it must be one of {', '.join(DTYPES)}")
+        if self.dtype not in prepared.DTYPES:
+            raise SettingsError(
+                f"dtype is {self.dtype!r}; it must be one of {', '.join(prepared.DTYPES)}"
+            )
 
     @property
     def tokens_known(self) -> int:
@@ -78,7 +70,6 @@ class TextFiles(DecoderTask):
         return _training(self)
 
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
-        """Return the bits per byte of text that was never trained on, or else per token."""
         if not _corpus(self).held_out:
             return {}
         bits = bits_per_token(self.model, params, _validation(self))
@@ -96,11 +87,6 @@ class TextFiles(DecoderTask):
         temperature: float = 0.8,
         seed: int = 0,
     ) -> Iterator[bytes]:
-        """Yield the text of the `count` tokens that the model adds to the prompt, in pieces.
-
-        Raises:
-            SettingsError: The task was given tokens, and nobody says what text they stand for.
-        """
         corpus = _corpus(self)
         if corpus.folder is None:
             raise SettingsError(
@@ -109,28 +95,27 @@ class TextFiles(DecoderTask):
             )
         if corpus.tokenizer == BYTES:
             return super().sample(params, prompt, count, temperature=temperature, seed=seed)
-        pairs = load(corpus.folder / TOKENIZER)
+        pairs = load(corpus.folder / prepared.TOKENIZER)
         given = next(pairs.encode([prompt]))[:-1].astype(np.int32)
-        context = self.length
         added = sample_tokens(
-            self.model, params, given, count, context=context, temperature=temperature, seed=seed
+            self.model,
+            params,
+            given,
+            count,
+            context=self.length,
+            temperature=temperature,
+            seed=seed,
         )
         return pairs.spelled(piece.tolist() for piece in added)
 
     def labels(self) -> Mapping[str, str]:
-        """Return the facts that all hosts must share: the files and the order of their windows."""
         corpus, labels = _corpus(self), dict(super().labels())
         labels["data"] += f", {corpus.held_out:g} held out"
-        return {**labels, **manifest_lines(corpus.files), "tokenizer": corpus.tokenizer}
+        return {**labels, **prepared.manifest_lines(corpus.files), "tokenizer": corpus.tokenizer}
 
 
 class _Corpus(NamedTuple):
-    """A corpus as its task knows it.
-
-    Attributes:
-        folder: The folder that holds its tokens and their tokenizer; None for tokens of others.
-        part: Maps a part of the tokens into memory, and compares it with its manifest if asked to.
-    """
+    """A corpus as its task knows it; tokens of others have no folder with their tokenizer."""
 
     files: tuple[SourceFile, ...]
     tokenizer: str
@@ -138,7 +123,7 @@ class _Corpus(NamedTuple):
     held_out: float
     bytes_per_token: float | None
     folder: Path | None
-    part: Callable[[Part, bool], Tokens]
+    part: Callable[[prepared.Part, bool], Tokens]
 
 
 def _corpus(task: TextFiles) -> _Corpus:
@@ -149,14 +134,16 @@ def _corpus(task: TextFiles) -> _Corpus:
 
 @cache
 def _found(task: TextFiles) -> _Corpus:
-    path = _place(task.path)
+    path = _absolute(task.path)
     if path.suffix in TOKEN_FILES:
-        found = open_tokens(path, task.dtype, held_out=task.held_out, vocabulary=task.vocabulary)
+        found = prepared.open_tokens(
+            path, task.dtype, held_out=task.held_out, vocabulary=task.vocabulary
+        )
         name = f"{found.train.dtype}, {task.vocabulary} tokens"
-        told = ((found.file,), name, task.vocabulary, task.held_out, None, None)
-        return _Corpus(*told, lambda part, _: getattr(found, part))
-    prepared = open_prepared(path) if is_prepared(path) else _of_text(task, path)
-    manifest = prepared.manifest
+        facts = ((found.file,), name, task.vocabulary, task.held_out, None, None)
+        return _Corpus(*facts, lambda part, _: getattr(found, part))
+    corpus = prepared.open_prepared(path) if prepared.is_prepared(path) else _of_text(task, path)
+    manifest = corpus.manifest
     some = manifest.validation if manifest.validation.tokens else manifest.train
     return _Corpus(
         manifest.files,
@@ -164,35 +151,30 @@ def _found(task: TextFiles) -> _Corpus:
         manifest.vocabulary,
         manifest.held_out,
         some.text_bytes / max(1, some.tokens),
-        prepared.folder,
-        prepared.part,
+        corpus.folder,
+        corpus.part,
     )
 
 
-def _place(told: str) -> Path:
+def _absolute(name: str) -> Path:
     """Find a path beside the run's file, or else where this process was started."""
-    path = Path(told).expanduser()
+    path = Path(name).expanduser()
     there = next((each / path for each in data_folders() if exists(each / path)), path)
     return Path(os.path.normpath(there))
 
 
-def _of_text(task: TextFiles, path: Path) -> Prepared:
+def _of_text(task: TextFiles, path: Path) -> prepared.Prepared:
     """Find the text's tokens in the cache, or put them there."""
     text = text_at(path, task.json_field)
     tokenizer: Tokenizer
-    tokenizer = ByteTokenizer() if task.tokenizer == BYTES else load(_place(task.tokenizer))
+    tokenizer = ByteTokenizer() if task.tokenizer == BYTES else load(_absolute(task.tokenizer))
     facts = [*map(str, text.manifest()), text.field, tokenizer.name, f"{task.held_out}"]
     name = hashlib.blake2b("\n".join(facts).encode(), digest_size=16).hexdigest()
-    folder = _cache_folder(task) / name
-    if is_prepared(folder):
-        return open_prepared(folder)
-    return prepare(text, tokenizer, task.held_out, folder)
-
-
-def _cache_folder(task: TextFiles) -> Path:
-    if task.cache:
-        return Path(task.cache).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "islands" / "text"
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "islands", "text")
+    folder = Path(task.cache or usual).expanduser() / name
+    if prepared.is_prepared(folder):
+        return prepared.open_prepared(folder)
+    return prepared.prepare(text, tokenizer, task.held_out, folder)
 
 
 @cache

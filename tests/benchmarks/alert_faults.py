@@ -14,7 +14,7 @@ from pathlib import Path
 from islands.lab.faults.paths import HOST, free_port
 from islands.lab.toys.toy import SleepingDevice
 from islands.lab.toys.toy_workload import Accelerator, Sleeping
-from islands.model.interfaces import PendingStep, Place, Trainer
+from islands.model.interfaces import LearnerDevices, PendingStep, Trainer
 from islands.protocol.settings.run import RunSettings
 from tests.integration.programs import Program, Room, logged, merges, pids, write_config
 from tests.integration.small_disk import SmallDisk, kept_full, small_disk
@@ -240,10 +240,10 @@ class Poisoned(Sleeping):
     file: str = ""
     victim: str = "learner-1"
 
-    def trainer(self, settings: RunSettings, place: Place) -> Trainer:
-        trainer = super().trainer(settings, place)
+    def trainer(self, settings: RunSettings, learner: LearnerDevices) -> Trainer:
+        trainer = super().trainer(settings, learner)
         assert isinstance(trainer, Accelerator), "those of its parent are"
-        if place.name == self.victim:
+        if learner.name == self.victim:
             trainer.device = PoisonedDevice(self.step_s, Path(self.file))
         return trainer
 

@@ -38,7 +38,7 @@ from islands.actors.ports import ThreadWorker
 from islands.files.tape_writing import MemoryTape
 from islands.learner.actor import LearnerActor
 from islands.learner.compute_thread import ComputeThread
-from islands.model.interfaces import Place
+from islands.model.interfaces import LearnerDevices
 from islands.model.workload import load_workload
 from islands.protocol.identities import SUPERVISOR, Role
 from islands.protocol.settings.run import RunSettings, Timing
@@ -236,9 +236,9 @@ async def learn(url: str, names: list[str]) -> None:
         learners: list[LearnerActor] = []
         for name in names:
             context = context_in(network, (url,), spec, plan, MemoryTape(TAPE_ENTRIES))
-            place = Place(name, "", 1)
+            devices = LearnerDevices(name, "", 1)
             compute = ComputeThread(
-                lambda place=place: workload.trainer(spec.settings, place),  # type: ignore[misc]
+                lambda devices=devices: workload.trainer(spec.settings, devices),  # type: ignore[misc]
                 spec.settings,
                 name,
             )

@@ -41,7 +41,7 @@ from islands.learner.compute_thread import ComputeThread
 from islands.model.interfaces import Trainer
 from islands.model.jax_trainer import JaxTrainer
 from islands.numerics.merge import warm_up
-from islands.numerics.outer import Sgd
+from islands.numerics.outer import outer_optimizer
 from islands.protocol.credentials import Credentials
 from islands.protocol.settings.run import RunSettings
 from islands.run.hosting.task_processes import Process, ProcessTable
@@ -208,7 +208,7 @@ class Together:
                 self.context,
                 disk=RealDisk(self.folder / "journal"),
                 workers=SyncerWorkers.of(worker),
-                optimizer=Sgd.of(self.settings.outer),
+                optimizer=outer_optimizer(self.settings.outer),
                 credentials=self.credentials,
                 shards=self.trainer.shards,
                 rng=rng,

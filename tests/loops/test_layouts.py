@@ -10,7 +10,7 @@ from islands.layout.leaves import Leaf, Role
 from islands.layout.loop_layout import SHARDS, LoopLayout, decode_layout, encode_layout
 from islands.loops.layouts import layout_of
 from islands.loops.own_model import places_of
-from islands.model.interfaces import Place
+from islands.model.interfaces import LearnerDevices
 from islands.model.workload import OwnLoop
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.settings.run import RunSettings
@@ -70,7 +70,7 @@ def test_a_hub_plans_by_what_it_is_told() -> None:
     with pytest.raises(SettingsError, match="merge_moments"):
         workload.plan(RunSettings(merge_moments=True))
     with pytest.raises(TaskError, match=r"islands\.join"):
-        workload.trainer(RunSettings(), Place("ana"))
+        workload.trainer(RunSettings(), LearnerDevices("ana"))
 
 
 def test_a_layout_tells_how_records_are_leased() -> None:

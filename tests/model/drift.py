@@ -21,15 +21,12 @@ class Moved(Protocol):
 
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
         """Take base − local."""
-        ...
 
     def adopt(self, fragment: int, value: Floats) -> None:
         """Overwrite base and local."""
-        ...
 
     def carry_on(self, fragment: int, value: Floats, sent: Floats | None) -> None:
         """Correct the local value."""
-        ...
 
 
 ModelT = TypeVar("ModelT", bound=Moved)
@@ -44,17 +41,9 @@ def ulps_moved(
 ) -> float:
     """Let one learner in turn step by an ulp, merge all with an outer rate of 1, and repeat.
 
-    Each of M learners steps `ULPS` times, so that all move by so many ulps together.
-
-    Args:
-        models: The learners' models; all begin at `BEGINS`.
-        step: Adds a number to every element of a model's leaves.
-        adoption: How learners adopt what is published.
-        dtype: Dtype of the leaves.
-        size: Number of elements of fragment 0.
-
-    Returns:
-        By how many ulps the published value has moved, as a mean of its elements.
+    Each of M learners steps `ULPS` times, so that all move by so many ulps together. All begin at
+    `BEGINS`; `step` adds a number to every element of a model's leaves. Returns by how many ulps
+    the published value of fragment 0 has moved, as a mean of its elements.
     """
     published = np.full(size, BEGINS, np.float32)
     for turn in range(ULPS * len(models)):

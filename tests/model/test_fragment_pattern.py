@@ -12,7 +12,6 @@ from islands.cli.dry_run import examine
 from islands.cli.parsing import Common
 from islands.lab.toys.toy_workload import Sleeping
 from islands.layout.leaves import Layout
-from islands.model.interfaces import Place
 from islands.model.jax_workload import JaxWorkload
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.choices import Pattern
@@ -89,12 +88,6 @@ def test_patterns_have_fingerprints_of_their_own() -> None:
     assert told == "here pattern = layers, 2 fragments; there pattern = strided, 2 fragments"
     for layout in layouts.values():
         assert RunPlan.decode(RunPlan(layout, 4).encode()).layout == layout
-
-
-def test_a_trainer_has_the_layout_of_the_plan() -> None:
-    settings = RunSettings(pattern=Pattern.STRIDED, fragments=2)
-    workload = JaxWorkload(Numbered())
-    assert workload.trainer(settings, Place("a")).layout == workload.plan(settings).layout
 
 
 def test_another_pattern_is_another_run() -> None:

@@ -64,14 +64,6 @@ print(sum('XLAEigen' in name or 'XLAPjRt' in name for name in names))
 """
 
 
-DEVICES = """
-import islands.model.jax_settings as settings
-settings.divide_cpu(4)
-import jax
-print(len(jax.devices()))
-"""
-
-
 OWN_PROGRAMS = 2
 """Programs that JAX compiles by itself, as to make a key."""
 
@@ -124,11 +116,6 @@ def test_whoever_needs_a_program_that_another_compiles_waits_for_it(tmp_path: Pa
             compiled.append("step")
         assert waiting.result(60) == ["step"]
     assert not list(tmp_path.iterdir())
-
-
-def test_nobody_waits_for_another_program(tmp_path: Path) -> None:
-    with locked(tmp_path / "long"), locked(tmp_path / "step", 0) as held:
-        assert held
 
 
 def test_a_process_that_dies_while_it_compiles_leaves_its_lock(tmp_path: Path) -> None:
@@ -186,7 +173,3 @@ def test_the_pool_has_a_thread_for_each_learner() -> None:
     assert cpu_environment(2, observers=1, devices=4) == {"PJRT_NPROC": "9"}
     one, four = (int(run(THREADS, PJRT_NPROC=number)) for number in ("1", "4"))
     assert four - one >= 3
-
-
-def test_a_cpu_can_pass_for_several_devices() -> None:
-    assert int(run(DEVICES)) == 4

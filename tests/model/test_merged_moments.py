@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -14,18 +13,17 @@ from islands.lab.study.cells import trials_of
 from islands.lab.study.trial import play
 from islands.layout.leaves import MOMENTS_PREFIX, Role
 from islands.model.compiled_steps import compiled_steps_for
-from islands.model.interfaces import MOMENT_PIECE_BYTES
 from islands.model.jax_trainer import JaxTrainer
 from islands.model.jax_workload import JaxWorkload
-from islands.model.moment_plan import plan_leaves
 from islands.model.second_moments import Kept
-from islands.protocol.errors import InvariantError, SettingsError
+from islands.protocol.errors import SettingsError
 from islands.protocol.settings.choices import Adoption, Pattern
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
 from islands.run.records.model_files import load_model, read_values, write_model
 from islands.tasks.data.shards import ShardKey
 from tests.lab.study.regression import Regression
+from tests.model.training import values
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
@@ -79,10 +77,6 @@ def train(trainer: JaxTrainer, steps: int, shard: int = 0) -> list[float]:
     return [trainer.step(batch, 0.05).loss() for batch in batches]
 
 
-def values(trainer: JaxTrainer) -> list[np.ndarray]:
-    return [trainer.value(index) for index in range(len(trainer.layout.fragments))]
-
-
 def test_the_arrays_of_the_optimizers_state_are_leaves_and_its_counts_are_not() -> None:
     """They are merged by average and take no outer step, as a task's own state.
 
@@ -105,17 +99,6 @@ def test_what_is_no_average_stays_each_learners_own() -> None:
     ]
     program = compiled_steps_for(InMiniSteps(), 2, Pattern.BALANCED, 4, merges_moments=True)
     assert program.alone == ("acc_grads/weight",)
-
-
-def test_moments_lie_in_the_fragments_of_their_parameters() -> None:
-    fragments = made(fragments=3).layout.fragments
-    assert len(fragments) == 3
-    for fragment in fragments:
-        rows: dict[str, list[tuple[int, int]]] = {}
-        for piece in fragment.pieces:
-            rows.setdefault(piece.path, []).append((piece.row_start, piece.row_stop))
-        parameter, *moments = (rows[path] for path in sorted(rows, reverse=True))
-        assert moments == [parameter]
 
 
 def test_a_step_is_the_same_as_where_moments_stay() -> None:
@@ -235,23 +218,6 @@ def test_a_run_with_coarse_contributions_keeps_its_moments_exact(
     assert result.figures["loss"] < left * result.curve[0][2]["loss"]
 
 
-def test_where_moments_are_not_merged_a_merge_leaves_them_alone() -> None:
-    trainer = made(merges_moments=False)
-    plain = ByAdam().optimizer(0.01).init({"weight": jnp.zeros((8, 8))})
-    shapes = [(x.shape, x.dtype) for x in jax.tree.leaves(plain)]
-    for index, value in enumerate(values(trainer)):
-        trainer.adopt(index, value)
-    train(trainer, 3)
-    learner = trainer._learner  # noqa: SLF001  (the optimizer's state is no part of the interface)
-    assert learner is not None
-    before = [np.asarray(x) for x in jax.tree.leaves(learner.optimizer_state)]
-    assert [(x.shape, x.dtype) for x in before] == shapes
-    for index, value in enumerate(values(trainer)):
-        trainer.adopt(index, 2 * value)
-    for one, other in zip(before, jax.tree.leaves(learner.optimizer_state), strict=True):
-        np.testing.assert_array_equal(one, np.asarray(other))
-
-
 def test_what_is_kept_of_second_moments_counts_as_memory() -> None:
     size, count = 4 * 8 * 8, 4
     memory = {
@@ -261,24 +227,3 @@ def test_what_is_kept_of_second_moments_counts_as_memory() -> None:
     assert memory[False].moments == 2 * size + count
     assert memory[True].moments == (1 + len(Kept._fields)) * size + count
     assert (memory[True].parameters, memory[True].base) == (2 * size, 2 * size)
-
-
-def test_moments_of_the_earlier_rule_are_not_loaded() -> None:
-    """One array was kept beside each second moment, and three are: the schema tells them apart.
-
-    Whoever finds such moments on disk begins with fresh ones, as
-    `protocol/learner/moments_recovery.py` does with those of another optimizer; forced on a trainer
-    they are refused, and change nothing.
-    """
-    trainer = made()
-    now = trainer._program.moments  # noqa: SLF001  (the plan is no part of the interface)
-    earlier = plan_leaves(now.leaves[:-2], MOMENT_PIECE_BYTES)
-    assert plan_leaves(now.leaves, MOMENT_PIECE_BYTES).schema == trainer.moments_schema
-    assert earlier.schema != trainer.moments_schema
-    train(trainer, 3)
-    before = [bytes(trainer.read_moments(n).buffer()) for n in range(trainer.moment_pieces)]
-    sizes = [sum(part.size_bytes for part in piece) for piece in earlier.pieces]
-    with pytest.raises(InvariantError):
-        trainer.load_moments([memoryview(bytes(size)) for size in sizes])
-    after = [bytes(trainer.read_moments(n).buffer()) for n in range(trainer.moment_pieces)]
-    assert after == before

@@ -14,11 +14,10 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
 import islands
-from islands.layout.leaves import Role, Unit
+from islands.layout.leaves import Unit
 from islands.model.jax_trainer import JaxTrainer
 from islands.numerics.optax_chain import OptaxChain
 from islands.numerics.outer import OuterOptimizer, Sgd, merge_with
-from islands.protocol.settings.choices import Adoption
 from islands.protocol.settings.run import RunSettings
 from islands.run.single_process import LocalSystem
 from islands.tasks.data.shards import ShardKey
@@ -66,27 +65,6 @@ class Normalised(Task[Floats]):
         return {"mean": float(state["mean"].mean()), "steps": float(state["steps"])}
 
 
-def test_state_moves_no_further_than_to_the_value_where_work_is_carried_on() -> None:
-    trainer = JaxTrainer(Normalised(), 1, adoption=Adoption.DELAY_CORRECTED)
-    trainer.setup()
-    (fragment,) = trainer.layout.fragments
-    base = trainer.value(0)
-    for batch, _ in list(trainer.batches(ShardKey(0, 0), 0))[:2]:
-        trainer.step(batch, 0.01).loss()
-    local, value = trainer.value(0), np.full(fragment.size, -1.0, np.float32)
-    trainer.carry_on(0, value, base - local - 1)  # it sent more than it has now
-    plain = local + (value - (local + 1))
-    seen = set()
-    for piece in fragment.pieces:
-        here = slice(piece.offset, piece.offset + piece.size)
-        held = piece.role is Role.STATE
-        wanted = np.maximum(plain, np.minimum(local, value))[here] if held else plain[here]
-        np.testing.assert_allclose(trainer.value(0)[here], wanted, atol=1e-6)
-        assert bool(np.any(wanted > plain[here] + 0.5)) is held
-        seen.add(held)
-    assert seen == {True, False}
-
-
 class WithoutState(Normalised):
     """Its evaluation knows nothing of a state."""
 
@@ -120,22 +98,20 @@ def test_an_evaluation_gets_the_state_that_is_published() -> None:
     assert made(WithoutState()).evaluate([trainer.value(0)]).keys() == {"w"}
 
 
-def test_a_snapshot_holds_what_the_state_has_moved() -> None:
-    trainer = made()
-    base = trainer.value(0)
-    train(trainer, 5)
-    sent = np.frombuffer(trainer.snapshot(0, "float32").buffer(), np.float32)
-    np.testing.assert_array_equal(sent, base - trainer.value(0))
-    trainer.adopt(0, base)
-    np.testing.assert_array_equal(trainer.state_of([trainer.value(0)])["mean"], np.zeros(4))
-
-
-def test_a_reset_of_the_moments_compiles_nothing() -> None:
-    trainer = made()
-    train(trainer, 1)
+def test_a_learner_heals_from_a_broken_task_state_and_compiles_nothing() -> None:
+    trainer, fresh = made(), made()
+    good = [trainer.value(0)]
+    trainer.step(np.full((8, 4), np.nan, np.float32), 0.01)
     compiled = dict(trainer._program.functions._compiled)  # noqa: SLF001  what is counted here
+    trainer.adopt(0, good[0])
+    assert not trainer.finite()
     trainer.reset_moments()
+    assert trainer.finite()
+    state, expected = (each.state_of(good) for each in (trainer, fresh))
+    for name in ("mean", "average", "steps"):
+        np.testing.assert_array_equal(state[name], expected[name])
     train(trainer, 1)
+    assert trainer.finite()
     assert trainer._program.functions._compiled == compiled  # noqa: SLF001
 
 

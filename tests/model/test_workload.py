@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from islands.lab.toys.toy_workload import Accelerator, Sleeping
-from islands.model.interfaces import Place
+from islands.model.interfaces import LearnerDevices
 from islands.model.jax_workload import JaxWorkload
 from islands.model.workload import load_workload
 from islands.protocol.errors import RefusedError, TaskError
@@ -16,6 +17,7 @@ from islands.run.hosting.hub_requests import check_same
 from islands.settings.run_spec import RunSpec
 from islands.tasks.factory import allowed_by
 from islands.tasks.models.decoder_config import DecoderConfig
+from islands.tasks.task import path_of
 from messaging.clock import MonotonicClock
 from tests.lab.study.regression import Regression
 
@@ -29,7 +31,7 @@ ALLOWED = ("tests", "no", "islands", "dataclasses")
 def test_a_toy_is_a_workload_without_jax() -> None:
     workload = load_workload(RunSpec(SETTINGS, TOY, {"step_s": 0.0, "megabytes": 0.1}))
     plan = workload.plan(SETTINGS)
-    trainer = workload.trainer(SETTINGS, Place("a"))
+    trainer = workload.trainer(SETTINGS, LearnerDevices("a"))
     assert len(plan.layout.fragments) == 3
     assert trainer.layout == plan.layout
 
@@ -39,7 +41,7 @@ def test_a_slow_toy_takes_longer_for_a_step() -> None:
     clock = MonotonicClock()
     took_s = []
     for name in ("a", "b"):
-        trainer = workload.trainer(SETTINGS, Place(name))
+        trainer = workload.trainer(SETTINGS, LearnerDevices(name))
         assert isinstance(trainer, Accelerator)
         trainer.device.occupy(0.0)
         took_s.append(trainer.device.free_s - clock.now_s())
@@ -49,7 +51,7 @@ def test_a_slow_toy_takes_longer_for_a_step() -> None:
 @pytest.mark.parametrize("told", [True, False])
 def test_a_toy_carries_on_what_a_value_does_not_contain(*, told: bool) -> None:
     workload = Sleeping(step_s=0.0, megabytes=0.1)
-    trainer = workload.trainer(SETTINGS, Place("a"))
+    trainer = workload.trainer(SETTINGS, LearnerDevices("a"))
     trainer.setup()
     for _ in range(2):
         trainer.step(None, 1.0)
@@ -71,7 +73,19 @@ def test_a_host_may_override_the_settings_of_the_task() -> None:
 def test_a_task_becomes_a_workload() -> None:
     workload = load_workload(RunSpec(SETTINGS, STDLIB))
     assert isinstance(workload, JaxWorkload)
-    assert workload.plan(SETTINGS).layout == workload.trainer(SETTINGS, Place("a")).layout
+    assert workload.plan(SETTINGS).layout == workload.trainer(SETTINGS, LearnerDevices("a")).layout
+
+
+@jax.tree_util.register_dataclass
+@dataclass
+class Head:
+    weight: int
+
+
+def test_paths_are_the_keys_of_the_tree() -> None:
+    tree = {"layers": [(1,)], "head": Head(2)}
+    paths = [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(tree)]
+    assert paths == ["head/weight", "layers/0/0"]
 
 
 @dataclass(frozen=True)
@@ -92,7 +106,7 @@ def test_a_dataclass_among_the_settings_is_made_of_a_mapping() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        (SHAPED, {"decoder": {"widht": 48}}, "decoder.widht is unknown; it must be one of"),
+        (SHAPED, {"decoder": {"widht": 48}}, "decoder.widht is none of vocabulary, "),
         (SHAPED, {"decoder": {"width": "wide"}}, "decoder: Expected `int`, got `str`"),
         (SHAPED, {"decoder": {"heads": 3, "kv_heads": 2}}, "decoder: .*no multiple of kv_heads"),
         ("nowhere", {}, "package.module:Class"),
@@ -100,7 +114,8 @@ def test_a_dataclass_among_the_settings_is_made_of_a_mapping() -> None:
         ("islands.lab.toys.toy_workload:Missing", {}, "Missing"),
         ("dataclasses:replace", {}, "is a function, and no class"),
         (TOY, {"rows": 1}, "refuses its settings"),
-        ("islands.protocol.settings.run:RunSettings", {}, "is no class of a task"),
+        ("islands.protocol.settings.run:RunSettings", {}, "is no class of a task; it must be de"),
+        ("islands.tasks.task:Task", {}, "refuses its settings"),
     ],
 )
 def test_what_cannot_be_trained_is_named(name: str, settings: dict[str, object], said: str) -> None:

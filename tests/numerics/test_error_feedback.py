@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 
 from islands.numerics.codecs import QUANTIZERS, decode
 from islands.numerics.error_feedback import OPEN_MAX, ErrorFeedback
-from islands.protocol.settings.choices import Precision
+from islands.protocol.errors import SettingsError
+from islands.protocol.settings.choices import Adoption, Precision
+from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer
 
 SIZE = 300
@@ -52,25 +54,11 @@ def test_the_residual_follows_the_fates(precision: Precision, fates: list[str]) 
         np.testing.assert_allclose(kept(feedback), residual, atol=1e-5)
 
 
-@pytest.mark.parametrize("precision", LOSSY)
-@given(applied=st.lists(st.booleans(), min_size=2, max_size=8))
-def test_nothing_is_sent_twice_or_never(precision: Precision, applied: list[bool]) -> None:
-    feedback, arrived, made = ErrorFeedback(precision, keeps=True), np.zeros(SIZE), np.zeros(SIZE)
-    sent = {0: send(feedback, 0, precision)}
-    for number, merged in enumerate(applied):
-        sent[number + 1] = send(feedback, number + 1, precision)
-        if merged:
-            arrived += sent[number]
-            made += contribution(number)
-        feedback.settle(0, (1, number), (1, number) if merged else None)
-        np.testing.assert_allclose(arrived + kept(feedback), made, atol=1e-4)
-
-
 @given(
     applied=st.lists(st.booleans(), min_size=2, max_size=8),
     drawn=st.lists(st.sampled_from(list(QUANTIZERS)), min_size=9, max_size=9),
 )
-def test_each_contribution_may_have_another_precision(
+def test_nothing_is_sent_twice_or_never_whatever_the_precision_of_each(
     applied: list[bool], drawn: list[Precision]
 ) -> None:
     feedback, arrived, made = ErrorFeedback(drawn[0], keeps=True), np.zeros(SIZE), np.zeros(SIZE)
@@ -138,3 +126,23 @@ def test_what_is_not_finite_is_never_kept() -> None:
     assert np.isnan(decode(payload, SIZE, Precision.FP4)).any()
     feedback.settle(0, (1, 1), None)
     assert np.isfinite(send(feedback, 2, Precision.FP4)).all()
+
+
+@pytest.mark.parametrize("adoption", [Adoption.OVERWRITE, Adoption.DELAY_CORRECTED])
+def test_a_sparse_contribution_goes_with_what_keeps_the_rest(adoption: Adoption) -> None:
+    assert RunSettings(precision=Precision.TOP_K, adoption=adoption).feeds_back
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"error_feedback": False}, "and error_feedback is false, so what is not among"),
+        ({"adoption": Adoption.MIX}, "and adoption is mix, .* use overwrite or delay_corrected"),
+    ],
+)
+def test_a_sparse_contribution_is_refused_where_the_rest_is_lost(
+    changes: dict[str, object], why: str
+) -> None:
+    """Else most of the work would never be sent."""
+    with pytest.raises(SettingsError, match=f"precision is top_k, {why}"):
+        RunSettings(precision=Precision.TOP_K, **changes)  # type: ignore[arg-type]

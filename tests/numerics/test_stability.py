@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from islands.layout.leaves import Unit
-from islands.numerics.outer import Sgd, merge_with
+from islands.numerics.outer import merge_with, outer_optimizer
 from islands.protocol.settings.choices import MergeRule
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.syncer.stability import (
@@ -101,7 +101,7 @@ def end(outer: OuterSettings, learners: int, merge: MergeRule = RDA) -> tuple[fl
     units = (Unit(0, SIZE, rule),)  # type: ignore[arg-type]  # a literal, from two literals
     fast = np.arange(SIZE) < SATURATED
     value = np.where(fast, 1.0, 0.0).astype(np.float32)
-    optimizer = Sgd.of(outer)
+    optimizer = outer_optimizer(outer)
     state = optimizer.init(value)
     distances, cosines = [], []
     for _ in range(200):

@@ -100,12 +100,6 @@ def test_a_bit_pattern_above_all_others_is_no_exception() -> None:
     assert np.isnan(coded(values, 1 / BLOCK)[7])
 
 
-def test_normal_numbers_lose_what_is_small() -> None:
-    values = np.random.default_rng(3).standard_normal(100 * BLOCK).astype(np.float32)
-    lost = np.linalg.norm(coded(values, TOP_K_SHARE) - values) / np.linalg.norm(values)
-    assert np.sqrt(1 - 0.206) < lost < 0.9
-
-
 def positions_of(*positions: int) -> list[int]:
     bits = "".join(f"{position:012b}"[::-1] for position in positions)
     return [int(bits[at : at + 8][::-1], 2) for at in range(0, len(bits), 8)]
@@ -141,9 +135,3 @@ def test_a_wrong_count_is_told_by_the_length() -> None:
     sent = encode(np.ones(BLOCK, np.float32), "top_k", share=1 / 32)
     with pytest.raises(InvariantError, match="bytes are not 4096 elements in top_k"):
         decode(sent, BLOCK, "top_k", share=1 / 64)
-
-
-def test_a_view_that_may_not_be_written_is_encoded() -> None:
-    values = np.arange(300, dtype=np.float32)
-    values.flags.writeable = False
-    np.testing.assert_allclose(coded(values, 0.01), by_hand(values, 0.01), rtol=2**-7)

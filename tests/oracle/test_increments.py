@@ -17,7 +17,7 @@ from tests.numerics.test_block_codecs import by_hand
 from tests.oracle.rules import Replay, Rules
 from tests.oracle.run import SETTINGS, Case, play
 
-PRECISIONS = [UpdatePrecision.INT8, UpdatePrecision.FP4]
+pytestmark = pytest.mark.parametrize("precision", [UpdatePrecision.INT8, UpdatePrecision.FP4])
 
 
 @cache
@@ -26,8 +26,8 @@ def replay(precision: UpdatePrecision) -> Replay:
     return Replay(play(Case(precision, replace(SETTINGS, update_precision=precision))))
 
 
-def shares(precision: UpdatePrecision, *, leaves: bool = True) -> list[float]:
-    """Of each version, the share of elements that are what the rule says."""
+def equal(precision: UpdatePrecision, *, leaves: bool = True) -> list[float]:
+    """Of each version, the fraction of elements that are what the rule says."""
     run = replay(precision)
     left: dict[int, NDArray[np.float64]] = defaultdict(lambda: np.zeros(()))
     found = []
@@ -41,19 +41,14 @@ def shares(precision: UpdatePrecision, *, leaves: bool = True) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
 def test_every_increment_is_of_the_step_and_of_what_was_left(precision: UpdatePrecision) -> None:
-    found = shares(precision)
+    """Without what was left, most increments would be others."""
+    found = equal(precision)
     assert len(found) >= 30
     assert min(found) > 0.97
+    assert np.mean(equal(precision, leaves=False)) < 0.9
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_without_what_was_left_most_increments_are_others(precision: UpdatePrecision) -> None:
-    assert np.mean(shares(precision, leaves=False)) < 0.9
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
 def test_what_is_left_does_not_grow(precision: UpdatePrecision) -> None:
     run = replay(precision)
     steps = [
@@ -61,6 +56,6 @@ def test_what_is_left_does_not_grow(precision: UpdatePrecision) -> None:
         for merge, exact in run.stepped(Rules.of(run.run.settings))
     ]
     lines = run.run.lines("merged")
-    told = [line["remainder_norm"] for line in lines]
-    assert all(isinstance(norm, float) and 0 < norm < 0.5 * max(steps) for norm in told)
+    norms = [line["remainder_norm"] for line in lines]
+    assert all(isinstance(norm, float) and 0 < norm < 0.5 * max(steps) for norm in norms)
     assert all(isinstance(line["increment_bytes"], int) for line in lines)

@@ -15,7 +15,7 @@ from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.disk import SimulatedDisk
 from islands.lab.world.inline_worker import InlineWorker
-from islands.numerics.outer import Sgd
+from islands.numerics.outer import outer_optimizer
 from islands.protocol.credentials import Credentials
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Ticket
 from islands.protocol.messages.registry import PROTOCOL
@@ -63,7 +63,7 @@ class Room:
             Context(settings, LAYOUT, self.network, self.tape),
             disk=disk or SimulatedDisk(random.Random(0)),
             workers=SyncerWorkers.of(InlineWorker(work_s)),
-            optimizer=Sgd.of(settings.outer),
+            optimizer=outer_optimizer(settings.outer),
             credentials=self.credentials,
             shards=4,
             rng=random.Random(0),

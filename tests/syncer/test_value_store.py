@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from islands.lab.toys.toy import NumpyTrainer
 from islands.numerics.codecs import QUANTIZERS, decode, encode
+from islands.numerics.merge import OuterState
 from islands.numerics.norms import measure
-from islands.numerics.outer import OuterState, Sgd
+from islands.numerics.outer import Sgd, outer_optimizer
 from islands.protocol.errors import UserError
 from islands.protocol.identities import (
     Fate,
@@ -41,7 +42,7 @@ NOTHING = Check(schema_ok=False, digest_ok=False, finite=False, norm=0.0)
 
 def store(**changes: object) -> ValueStore:
     settings = replace(RunSettings(fragments=2), **changes)  # type: ignore[arg-type]
-    return ValueStore(settings, LAYOUT, Sgd.of(settings.outer))
+    return ValueStore(settings, LAYOUT, outer_optimizer(settings.outer))
 
 
 def contribution(values: NDArray[np.generic], **changes: object) -> Contribution:

@@ -64,14 +64,6 @@ def test_the_step_by_hand(shape: tuple[int, int]) -> None:
     )
 
 
-def test_the_root_mean_square_is_that_of_adamw() -> None:
-    """About 0.2 of the learning rate, whatever the shape, so that one rate serves both."""
-    for shape in ((8, 8), (8, 64), (64, 8)):
-        flat = {"layers": np.zeros(shape, np.float32)}
-        found = np.asarray(updates(flat, [{"layers": drawn(*shape)}])["layers"])
-        assert 0.7 < np.sqrt(np.mean(found**2)) / (0.2 * RATE) < 1.3
-
-
 def test_stacked_matrices_are_orthogonalised_one_by_one() -> None:
     params = {"layers": {"matrix": drawn(3, 5, 7), "scale": drawn(3, 7)}}
     slopes = {"layers": {"matrix": drawn(3, 5, 7, seed=1), "scale": drawn(3, 7, seed=2)}}

@@ -3,7 +3,6 @@
 import sys
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from jaxtyping import PyTree
 
@@ -11,13 +10,11 @@ from examples import digits
 from examples.digits import Digits
 from islands.model.jax_trainer import JaxTrainer
 from islands.protocol.errors import DataError, SettingsError
-from islands.tasks.data.corpus import standard_library
 from islands.tasks.data.shards import ShardKey
 from islands.tasks.models.decoder_config import CONFIGURATIONS, DecoderConfig
 from islands.tasks.models.language import sample
 from islands.tasks.stdlib_bytes import StdlibBytes
 from islands.tasks.task import Task
-from tests.tasks.by_name import task_of
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
@@ -56,18 +53,6 @@ def test_sizes_of_the_byte_task_begin_at_one(name: str) -> None:
         replace(TINY, **{name: 0})  # type: ignore[arg-type]
 
 
-def test_unlike_shards_of_the_byte_task_are_stretches_of_the_corpus() -> None:
-    task = replace(TINY, unlike=True, shard_count=10_000)
-    assert task.labels()["data"] == "windows of 32, 10000 unlike shards, seed 0"
-    some = [batch for batch, _ in task.batches(ShardKey(0, 0), 0)]
-    read = {row.tobytes() for each in some for row in each.tokens[each.weight > 0]}
-    start = standard_library().train[: 32 * len(read) + 1]
-    assert len(read) > 1
-    assert read == {start[i : i + 33].tobytes() for i in range(0, len(start) - 1, 32)}
-    plain, _ = next(replace(task, unlike=False).batches(ShardKey(0, 0), 0))
-    assert not {row.tobytes() for row in plain.tokens} & read
-
-
 def test_the_byte_task_predicts_bytes_whatever_decoder_it_is_given() -> None:
     """A named decoder may be one of more tokens, none of which it would ever read."""
     large = StdlibBytes(CONFIGURATIONS["2B"])
@@ -82,38 +67,12 @@ def test_tokens_beyond_bytes_are_not_sampled_as_bytes() -> None:
         next(sample(replace(TINY.model, vocabulary=257), {}, b"a", 1))
 
 
-def test_the_digits_task_learns() -> None:
-    pytest.importorskip("sklearn")
-    before, after = learned(Digits(), 190, 3e-3)
-    assert before["val_accuracy"] < 0.5
-    assert after["val_accuracy"] > 0.9
-
-
-def test_digits_count_each_image_once() -> None:
-    pytest.importorskip("sklearn")
-    task = Digits(rows=50)
-    batches = [b for s in range(task.shards) for b, _ in task.batches(ShardKey(0, s), 0)]
-    assert sum(task.tokens(batch) for batch in batches) == 1797 - 300
-    assert {batch.pixels.shape for batch in batches} == {(50, 64)}
-
-
 def test_tasks_without_scikit_learn_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     digits.records.cache_clear()  # other tests may have loaded them
     with pytest.raises(DataError, match="scikit-learn, which is not installed"):
         next(iter(Digits().batches(ShardKey(0, 0), 0)))
-
-
-def test_the_byte_task_resumes_at_any_position() -> None:
-    key = ShardKey(2, 5)
-    batches = list(TINY.batches(key, 0))
-    middle = batches[len(batches) // 2][1]
-    rest = list(TINY.batches(key, middle))
-    assert rest[-1][1] == batches[-1][1]
-    for (mine, _), (theirs, _) in zip(rest, batches[-len(rest) :], strict=True):
-        np.testing.assert_array_equal(mine.tokens, theirs.tokens)
-        np.testing.assert_array_equal(mine.weight, theirs.weight)
 
 
 def test_hosts_may_choose_their_batch_but_not_their_data() -> None:
@@ -128,8 +87,3 @@ def test_the_embedding_is_averaged() -> None:
     assert roles["embedding"] == "embedding"
     assert set(roles.values()) == {"embedding", "matrix"}
     assert roles["layers/0/attention/out"] == "matrix"
-
-
-def test_tasks_are_built_by_name() -> None:
-    task = task_of("islands.tasks.stdlib_bytes:StdlibBytes", {"length": 64})
-    assert task == StdlibBytes(length=64)

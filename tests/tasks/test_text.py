@@ -58,20 +58,6 @@ def test_it_learns_the_text_and_is_judged_by_what_it_never_read(folder: Path) ->
     assert after < 1.5
 
 
-def test_a_pass_reads_every_window_once_and_resumes_anywhere(folder: Path) -> None:
-    task = tiny(folder)
-    batches = [list(task.batches(ShardKey(0, s), 0)) for s in range(4)]
-    data = np.concatenate([b.tokens[b.weight > 0, 1:].ravel() for some in batches for b, _ in some])
-    prepared = next((folder.parent / "cache" / "islands" / "text").iterdir())
-    whole = np.fromfile(prepared / "train.tokens", np.uint8)
-    kept = (len(whole) - 1) // 32 * 32
-    np.testing.assert_array_equal(np.sort(data), np.sort(whole[1 : kept + 1]))
-    middle = batches[2][3][1]
-    rest = list(task.batches(ShardKey(0, 2), middle))
-    np.testing.assert_array_equal(rest[0][0].tokens, batches[2][4][0].tokens)
-    assert rest[-1][1] == batches[2][-1][1]
-
-
 def test_hosts_with_other_bytes_differ_first_in_the_file(folder: Path) -> None:
     before = JaxTrainer(tiny(folder)).layout
     assert JaxTrainer(replace(tiny(folder), rows=8)).layout == before
@@ -81,14 +67,10 @@ def test_hosts_with_other_bytes_differ_first_in_the_file(folder: Path) -> None:
     assert "corpus 007 = 07.txt" in told
 
 
-def test_the_order_of_the_data_is_among_what_hosts_share(folder: Path) -> None:
-    labels = tiny(folder).labels()
+def test_unlike_shards_are_stretches_of_the_text(folder: Path) -> None:
+    labels, task = tiny(folder).labels(), replace(tiny(folder), unlike=True)
     assert labels["data"] == "windows of 32, 4 shards, seed 0, 0.05 held out"
     assert labels["tokenizer"] == "bytes"
-
-
-def test_unlike_shards_are_stretches_of_the_text(folder: Path) -> None:
-    task = replace(tiny(folder), unlike=True)
     assert task.labels()["data"] == "windows of 32, 4 unlike shards, seed 0, 0.05 held out"
     prepared = next((folder.parent / "cache" / "islands" / "text").iterdir())
     whole = np.fromfile(prepared / "train.tokens", np.uint8)
@@ -125,10 +107,6 @@ def test_a_saved_dataset_is_read_as_lines_of_json_are(folder: Path, tmp_path: Pa
         for (batch, after), (line, there) in zip(*both, strict=True):
             np.testing.assert_array_equal(batch.tokens, line.tokens)
             assert after == there
-    _, after = next(task.batches(ShardKey(0, 1), 0))
-    rest = [batch.tokens for batch, _ in task.batches(ShardKey(0, 1), after)]
-    whole = [batch.tokens for batch, _ in task.batches(ShardKey(0, 1), 0)]
-    np.testing.assert_array_equal(rest, whole[1:])
     named = task.labels()["corpus 001"]
     assert named.startswith("data-00001-of-00002.arrow, column story ")
 

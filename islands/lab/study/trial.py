@@ -23,7 +23,7 @@ from islands.files.tape_writing import MemoryTape
 from islands.lab.study.cells import Join, Trial
 from islands.lab.study.wide_task import WideTask
 from islands.lab.world.world import Costs, LearnerHost, World
-from islands.model.interfaces import Place, Trainer, Workload, first_pass
+from islands.model.interfaces import LearnerDevices, Trainer, Workload, first_pass
 from islands.model.jax_workload import JaxWorkload
 from islands.model.workload import load_workload
 from islands.protocol.errors import TaskError
@@ -157,7 +157,7 @@ def play(trial: Trial) -> Result:
         seed=trial.seed,
         tape=MemoryTape(limit=TAPE_LINES),
         costs=Costs(route=Route(latency_s=cell.latency_s, jitter_s=cell.latency_s)),
-        trainers=lambda name, _: workload.trainer(settings, Place(name or "plan")),
+        trainers=lambda name, _: workload.trainer(settings, LearnerDevices(name or "plan")),
         hooks=Hooks(export=seen.export, report=seen.report),
     )
     stages = stages_of(hosts, cell.joins)
@@ -242,7 +242,7 @@ def _workload(trial: Trial) -> Workload:
         return workload
     if not isinstance(workload, JaxWorkload):
         raise TaskError(f"{trial.name}: {trial.task} is a toy, and has no data-parallel training")
-    return JaxWorkload(WideTask(workload.task, trial.cell.learners), trial.task)
+    return JaxWorkload(WideTask(workload.task, trial.cell.learners))
 
 
 def decaying(trial: Trial, hosts: Mapping[str, LearnerHost]) -> RunSettings:
@@ -276,7 +276,7 @@ def hosts_of(trial: Trial, workload: Workload) -> dict[str, LearnerHost]:
     cell = trial.cell
     later = sum(join.learners for join in cell.joins)
     count = 1 if cell.data_parallel else cell.learners + later
-    tokens = _batch_tokens(workload.trainer(trial.settings, Place("plan")))
+    tokens = _batch_tokens(workload.trainer(trial.settings, LearnerDevices("plan")))
     slower = [*cell.speeds, *[1.0] * count][:count]
     return {
         f"learner-{index}": LearnerHost(cell.step_s * times, cell.noise, batch_tokens=tokens)

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from islands.layout.fragments import plan
 from islands.layout.leaves import MOMENTS_PREFIX, Layout, Leaf, Role, default_role
 from islands.model.interfaces import MOMENT_PIECE_BYTES, MomentsCopy, PendingStep, Snapshot, Trainer
-from islands.numerics.contributions import delay_corrected, mixed, outer_gradient
 from islands.protocol.errors import InvariantError
 from islands.protocol.ranges import Ranges
 from islands.protocol.settings.choices import SnapshotPrecision
@@ -223,8 +222,9 @@ class NumpyTrainer(ToyTask):
 
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
         where = self._ranges[fragment]
-        wire = ml_dtypes.bfloat16 if precision == "bfloat16" else None
-        return ToySnapshot(outer_gradient(self._base[where], self._local[where], wire))
+        difference = self._base[where] - self._local[where]
+        wire = ml_dtypes.bfloat16 if precision == "bfloat16" else np.float32
+        return ToySnapshot(difference.astype(wire))
 
     def value(self, fragment: int) -> NDArray[np.float32]:
         return self._local[self._ranges[fragment]].copy()
@@ -241,12 +241,12 @@ class NumpyTrainer(ToyTask):
     ) -> None:
         where = self._ranges[fragment]
         known = self._base[where] if sent is None else self._base[where] - sent
-        self._local[where] = delay_corrected(self._local[where], value, known)
+        self._local[where] += value - known
         self._base[where] = value
 
     def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
         where = self._ranges[fragment]
-        self._local[where] = mixed(self._local[where], value, share)
+        self._local[where] = share * self._local[where] + (1 - share) * value
         self._base[where] = value
 
     def inflate(self, factor: float) -> None:

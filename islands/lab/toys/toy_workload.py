@@ -16,9 +16,9 @@ from islands.lab.toys.toy import SleepingDevice, ToyMoments, ToyTask
 from islands.layout.leaves import VALUE_BYTES
 from islands.model.interfaces import (
     MOMENT_PIECE_BYTES,
+    LearnerDevices,
     MomentsCopy,
     PendingStep,
-    Place,
     Snapshot,
     Trainer,
     Workload,
@@ -64,9 +64,9 @@ class Sleeping(Workload):
         trainer = self._make(settings, 1.0)
         return RunPlan(trainer.layout, trainer.shards)
 
-    def trainer(self, settings: RunSettings, place: Place) -> Trainer:
+    def trainer(self, settings: RunSettings, learner: LearnerDevices) -> Trainer:
         """Make the trainer of one learner, slowed down if `slow` names it."""
-        return self._make(settings, self.slow.get(place.name, 1.0))
+        return self._make(settings, self.slow.get(learner.name, 1.0))
 
     def evaluate(
         self, settings: RunSettings, values: Sequence[NDArray[np.float32]]

@@ -1,8 +1,5 @@
 """Where the batches of leased shards come from, one after the other.
 
-`BatchSource` reads a batch when it is asked for one: for the virtual clock, on which reading takes
-no time. `ReadAhead` reads on a thread of its own, so that no step waits for a batch.
-
 A position is always that of the batches taken, never of those read ahead: what was read and not
 taken is read again by whoever holds the shard next.
 """
@@ -17,16 +14,10 @@ from islands.protocol.identities import Lease
 from islands.tasks.data.shards import ShardKey
 
 Batches = Callable[[ShardKey, int], Iterator[tuple[object, int]]]
-"""Yields the batches of a shard from a position on, each with the position after it.
+"""As `islands.Task.batches`."""
 
-It yields None instead of a batch when there is nothing at the moment, and is asked again later.
-"""
-
-ASKED_AGAIN_S = 0.5
-"""After so long, a shard that had nothing is asked again."""
-
-AHEAD = 4
-"""Most batches that are read and not taken."""
+ASKED_AGAIN_S = 0.5  # after so long, a shard that had nothing is asked again
+AHEAD = 4  # most batches that are read and not taken
 
 READING = "waiting for its reader's next batch"
 ARRIVING = "waiting for data that has not arrived yet"
@@ -41,7 +32,6 @@ class Taken(NamedTuple):
 
 
 def key_of(lease: Lease) -> ShardKey:
-    """Return the shard of a lease."""
     return ShardKey(lease.pass_index, lease.shard)
 
 
@@ -68,23 +58,18 @@ class _Shard:
         return None if found[0] is None else Taken(self.key, *found)
 
     def keep(self, found: Taken | BaseException) -> None:
-        """Keep what was read until it is taken."""
         self.read.append(found)
         self.ended = isinstance(found, BaseException) or found.batch is None
 
 
 class BatchSource:
-    """Gives the batches of the leases it was last told; reads each when it is asked for it.
+    """Gives the batches of the leases that it follows, and reads each when it is asked for it.
 
     Shards are read one after the other in the order of their leases, but the first one stays first
     while it is held. So which batch comes next follows from the leases alone.
-
-    Args:
-        batches: opens the batches of a shard.
     """
 
     def __init__(self, batches: Batches) -> None:
-        """Start without a lease."""
         self._batches = batches
         self._shards: list[_Shard] = []
 
@@ -105,11 +90,7 @@ class BatchSource:
             turn = turn and shard.ended
 
     def take(self) -> Taken | None:
-        """Return the next batch, or the end of a shard; None if there is none at the moment.
-
-        Raises:
-            BaseException: what the user's reader raised.
-        """
+        """Return the next batch, or the end of a shard; None if there is none at the moment."""
         if self._shards and not self._shards[0].read:
             found = self._shards[0].read_on(self._batches)
             if found is not None:
@@ -117,7 +98,6 @@ class BatchSource:
         return self._oldest()
 
     def _oldest(self) -> Taken | None:
-        """Take what was read first."""
         if not (self._shards and self._shards[0].read):
             return None
         shard = self._shards[0]
@@ -136,7 +116,6 @@ class BatchSource:
         return bool(self._shards)
 
     def close(self) -> None:
-        """Forget the leases."""
         self.follow(())
 
 
@@ -150,7 +129,7 @@ class ReadAhead(BatchSource):
         batches: opens the batches of a shard; called on the thread, as are its iterators.
         name: name of the thread.
         arrived: called on the thread when there is something to take after `take` found nothing.
-        waits: lets `take` wait for a batch, as hosts do that take each step together; it is told
+        waits: lets `take` wait for a batch, as hosts do that take each step together; it is given
             `READING` or `ARRIVING`, and an empty text when the wait is over.
     """
 
@@ -161,7 +140,6 @@ class ReadAhead(BatchSource):
         arrived: Callable[[], object],
         waits: Callable[[str], object] | None = None,
     ) -> None:
-        """Start without a lease, and without a thread."""
         super().__init__(batches)
         self._arrived = arrived
         self._waits = waits
@@ -217,7 +195,7 @@ class ReadAhead(BatchSource):
             return None
 
     def _pause(self, shard: _Shard) -> None:
-        """Wait before a shard is asked again, unless it is lost meanwhile."""
+        """Wait until a shard is asked again or lost."""
         if self._wanted and self._waits is not None:
             self._waits(ARRIVING)
         self._changed.wait_for(lambda: shard not in self._shards, ASKED_AGAIN_S)

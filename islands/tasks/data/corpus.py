@@ -1,8 +1,7 @@
 """Python's own standard-library source as a byte corpus, which every machine has without download.
 
-The corpus is all `*.py` files of the standard library except its tests and installed packages, in
-the order of their paths. The hash of a file's path decides whether it is for validation, so neither
-part changes when another file does. Files are joined by a NUL byte, which no source has.
+The files are in the order of their paths and joined by a NUL byte, which no source has. The hash of
+a file's path decides whether it is for validation, so neither part changes when another file does.
 
 The library differs between Python versions, so the digest of all its files is part of the layout's
 fingerprint: hosts with other bytes are refused.
@@ -40,20 +39,11 @@ class ByteCorpus:
 
 @cache
 def standard_library() -> ByteCorpus:
-    """Read the corpus of the running Python, once per process.
-
-    Raises:
-        DataError: This Python has no library source on disk; use one that does, or another task.
-    """
     return read_corpus(Path(sysconfig.get_path("stdlib")))
 
 
 def read_corpus(root: Path) -> ByteCorpus:
-    """Make a corpus of the `*.py` files below a folder, except tests and installed packages.
-
-    Raises:
-        DataError: A part would be empty, as the folder has too few files.
-    """
+    """Make a corpus of the `*.py` files below a folder, except tests and installed packages."""
     parts: dict[Part, list[bytes]] = {"train": [], "validation": []}
     manifest: list[str] = []
     for name in sorted(_names(root)):
@@ -69,15 +59,14 @@ def read_corpus(root: Path) -> ByteCorpus:
 
 def _names(root: Path) -> Iterator[str]:
     """Yield the paths of the files below a folder, without entering folders that are left out."""
-    for place, folders, files in os.walk(root):
+    for here, folders, files in os.walk(root):
         folders[:] = [folder for folder in folders if folder not in _LEFT_OUT]
         for file in files:
             if file.endswith(".py"):
-                yield (Path(place) / file).relative_to(root).as_posix()
+                yield (Path(here) / file).relative_to(root).as_posix()
 
 
 def part_of(name: str) -> Part:
-    """Return the part that a file belongs to, by the hash of its path."""
     number = int(_digest(name.encode())[:8], 16)
     return "train" if number % _VALIDATION_SHARE else "validation"
 

@@ -1,8 +1,5 @@
 """A corpus of tokens on disk: two memory maps, what they were made of, and the tokenizer.
 
-A prepared folder holds `train.tokens`, `validation.tokens`, `manifest.json`, and `tokenizer.json`
-unless its tokens are bytes. `islands tokenize` makes one, and so does a task that is given text.
-
 The digest of a document's text decides whether it is held out, so a document keeps its part
 whatever is added, equal documents are in the same part, and none is ever in both. At least one
 document is held out, and at least one is not.
@@ -10,11 +7,6 @@ document is held out, and at least one is not.
 The manifest names the files of the text with their sizes and digests. Hosts compare it when they
 join (`manifest_lines`); that its own files are those of the manifest is checked where they are
 opened (`Prepared.part`), so a hub needs the manifest alone.
-
-A file of tokens that somebody else made is an array of NumPy, or plain numbers. The tokens of a
-`.npy` file are a one-dimensional array of unsigned 8, 16 or 32 bits. Those of any other file,
-mostly `.bin`, are plain numbers of the dtype that the user names. The file is mapped into memory.
-Its last tokens are held out, since it does not say where documents begin.
 """
 
 import hashlib
@@ -22,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -70,37 +62,28 @@ class Prepared:
     manifest: Manifest
 
     def part(self, part: Part, verify: bool = True) -> Tokens:  # noqa: FBT001, FBT002
-        """Map a part's tokens into memory.
+        """Map a part's tokens into memory, once the file is found to be that of the manifest.
 
-        Args:
-            part: Which of both files.
-            verify: Whether the whole file is read once and compared with the manifest.
-
-        Raises:
-            DataError: The file is missing, or is not what the manifest says.
+        Without verification its size alone is compared.
         """
-        path, told = self.folder / f"{part}.tokens", getattr(self.manifest, part)
+        path, file = self.folder / f"{part}.tokens", getattr(self.manifest, part)
         dtype = dtype_of(self.manifest.vocabulary)
         try:
-            whole = path.stat().st_size == told.tokens * dtype.itemsize
+            whole = path.stat().st_size == file.tokens * dtype.itemsize
             if whole and verify:
-                whole = file_digest(path) == told.digest
+                whole = file_digest(path) == file.digest
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
         if not whole:
             raise DataError(f"{path} is not what {MANIFEST} beside it says; copy the folder again")
-        return np.memmap(path, dtype, "r") if told.tokens else np.zeros(0, dtype)
+        return np.memmap(path, dtype, "r") if file.tokens else np.zeros(0, dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
     """Which documents are held out, by a number below 2**64 that is drawn from their text.
 
-    Attributes:
-        threshold: Smaller numbers are held out.
-        least: The smallest number of the corpus, which always is.
-        most: The largest one, which never is.
-        count: Number of documents.
+    Numbers below the threshold are. The least of the corpus always is, and the largest never.
     """
 
     threshold: int
@@ -109,7 +92,6 @@ class Split:
     count: int
 
     def held_out(self, document: bytes) -> bool:
-        """Whether a document is held out."""
         if not self.threshold:
             return False
         number = _number(document)
@@ -117,11 +99,7 @@ class Split:
 
 
 def split_of(documents: Iterable[bytes], share: float) -> Split:
-    """Read all documents once, and decide which are held out.
-
-    Raises:
-        DataError: There is no document, or only one where one is to be held out.
-    """
+    """Read all documents once, and decide which are held out."""
     least, most, count = 1 << 64, -1, 0
     for document in documents:
         number = _number(document)
@@ -138,35 +116,26 @@ def split_of(documents: Iterable[bytes], share: float) -> Split:
 def prepare(text: Text, tokenizer: Tokenizer, share: float, folder: Path) -> Prepared:
     """Encode all documents into a new folder, which appears whole or not at all.
 
-    Args:
-        text: The text.
-        tokenizer: Encodes it, and is kept beside the tokens.
-        share: Share of the documents that is held out.
-        folder: The folder to make; if another process has made it meanwhile, that one stays.
-
-    Raises:
-        UserError: The folder cannot be written.
+    A share of them is held out. If another process has made the folder meanwhile, that one stays.
     """
     split = split_of(text.documents(), share)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as place:
-            fresh = Path(place) / folder.name
+        with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as parent:
+            fresh = Path(parent) / folder.name
             fresh.mkdir()
             _fill(fresh, text, tokenizer, share, split)
-            if not is_prepared(folder):
-                _move(fresh, folder)
+            try:
+                fresh.replace(folder)
+            except OSError:
+                if not is_prepared(folder):  # else another process was faster, with the same files
+                    raise
     except OSError as error:
         raise unusable(f"the folder {folder} cannot be written", error) from error
     return open_prepared(folder)
 
 
 def open_prepared(folder: Path) -> Prepared:
-    """Read the manifest of a prepared folder.
-
-    Raises:
-        DataError: There is no manifest, or it is damaged.
-    """
     try:
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError) as error:
@@ -206,25 +175,13 @@ def _fill(fresh: Path, text: Text, tokenizer: Tokenizer, share: float, split: Sp
     validation, count = _write(fresh, "validation", tokenizer, text, split.held_out)
     if isinstance(tokenizer, PairTokenizer):
         (fresh / TOKENIZER).write_text(tokenizer.text, encoding="utf-8")
-    told = (tokenizer.name, tokenizer.vocabulary, share, split.count, count, files)
-    encoded = msgspec.json.encode(Manifest(*told, train, validation))
+    facts = (tokenizer.name, tokenizer.vocabulary, share, split.count, count, files)
+    encoded = msgspec.json.encode(Manifest(*facts, train, validation))
     (fresh / MANIFEST).write_bytes(msgspec.json.format(encoded, indent=1))
 
 
-def _move(fresh: Path, folder: Path) -> None:
-    try:
-        fresh.replace(folder)
-    except OSError:
-        if not is_prepared(folder):  # else another process was faster, with the same files
-            raise
-
-
 def _write(
-    folder: Path,
-    part: Part,
-    tokenizer: Tokenizer,
-    text: Text,
-    chosen: Callable[[bytes], bool],
+    folder: Path, part: Part, tokenizer: Tokenizer, text: Text, chosen: Callable[[bytes], bool]
 ) -> tuple[TokenFile, int]:
     """Write the tokens of the chosen documents; return what was written, and how many they are."""
     size_bytes = count = 0
@@ -255,8 +212,7 @@ DTYPES = ("uint8", "uint16", "uint32")
 _CHUNK_TOKENS = 1 << 24
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TokenArray:
+class TokenArray(NamedTuple):
     """Both parts of a file of tokens, and the line of the manifest that stands for it."""
 
     train: Tokens
@@ -267,8 +223,7 @@ class TokenArray:
 def open_tokens(path: Path, dtype: str, *, held_out: float, vocabulary: int) -> TokenArray:
     """Map a file of tokens into memory, and read it once to check it.
 
-    Raises:
-        DataError: The file is missing, of another form, or has tokens beyond the vocabulary.
+    The last ones are held out, since it does not say where documents begin.
     """
     try:
         tokens = _mapped(path, dtype)
@@ -289,11 +244,7 @@ def open_tokens(path: Path, dtype: str, *, held_out: float, vocabulary: int) -> 
 
 
 def _mapped(path: Path, dtype: str) -> Tokens:
-    """Map a file into memory.
-
-    Raises:
-        ValueError: It is no one-dimensional array of one of the dtypes.
-    """
+    """Map an array of NumPy, or plain numbers of a dtype; a misfit is a `ValueError`."""
     if path.suffix == ".npy":
         found: Tokens = np.load(path, mmap_mode="r", allow_pickle=False)
         if found.ndim != 1 or found.dtype.name not in DTYPES:

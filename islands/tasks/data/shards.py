@@ -8,7 +8,7 @@ the records before it, and all shards of a pass together hold every record exact
 Where shards are to be unlike (what federated learning calls non-IID), each is one stretch of the
 corpus instead, the same in every pass, whose records are shuffled among themselves.
 
-The record at a place of the order is computed from the place alone, so no order is kept in memory,
+The record at an index of the order is computed from the index alone, so no order is kept in memory,
 however many records there are.
 """
 
@@ -25,7 +25,7 @@ _MIX = (
     (np.uint64(27), np.uint64(0x94D049BB133111EB)),
 )
 TOGETHER = 4096
-"""Places of a shard whose records are computed at once: 32 KiB."""
+"""Records of a shard that are computed at once: 32 KiB."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -42,13 +42,9 @@ class ShardKey:
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """The division of `records` records among `shards` shards.
+    """The division of `records` records among `shards` shards; more than one each are of no use.
 
-    Attributes:
-        records: Number of records in the corpus.
-        shards: Number of virtual shards per pass; more than one per record are of no use.
-        seed: Seed of the shuffle.
-        unlike: Whether a shard is one stretch of the corpus, rather than a sample of all of it.
+    With `unlike`, a shard is one stretch of the corpus, rather than a sample of all of it.
     """
 
     records: int
@@ -61,20 +57,16 @@ class ShardPlan:
         return self._start(shard + 1) - self._start(shard)
 
     def members(self, key: ShardKey, start: int = 0, stop: int | None = None) -> NDArray[np.int64]:
-        """Return the indices of a shard's records in order, or of those from `start` to `stop`.
-
-        Raises:
-            IndexError: There is no such shard, or `start` lies before its first record.
-        """
+        """Return the indices of a shard's records in order, or of those from `start` to `stop`."""
         if not 0 <= key.shard < self.shards or key.pass_index < 0:
             raise IndexError(f"no shard {key} among {self.shards}")
         if start < 0:
             raise IndexError(f"shard {key} has no position {start}, its first one is 0")
         first, size = self._start(key.shard), self.size(key.shard)
-        places = np.arange(start, size if stop is None else min(stop, size))
+        indices = np.arange(start, size if stop is None else min(stop, size))
         if self.unlike:
-            return first + _shuffled(places, size, (self.seed, key.pass_index, key.shard))
-        return _shuffled(first + places, self.records, (self.seed, key.pass_index))
+            return first + _shuffled(indices, size, (self.seed, key.pass_index, key.shard))
+        return _shuffled(first + indices, self.records, (self.seed, key.pass_index))
 
     def groups(
         self, key: ShardKey, position: int, size: int
@@ -83,9 +75,6 @@ class ShardPlan:
 
         At the end of the shard and beyond it, nothing is yielded: the position may come from
         another learner.
-
-        Raises:
-            IndexError: There is no such shard, or the position lies before its start.
         """
         together = size * max(1, TOGETHER // size)
         full = True
@@ -101,8 +90,8 @@ class ShardPlan:
         return shard * self.records // self.shards
 
 
-def _shuffled(places: NDArray[np.int64], number: int, seed: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the records at some places of the order of `number` records that a seed stands for.
+def _shuffled(indices: NDArray[np.int64], number: int, seed: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the records at some indices of the order of `number` records that a seed stands for.
 
     It is a Feistel network on pairs of digits to the base `side`, whose square is the first that
     has room: one that leaves the range is permuted again until it is back, which each cycle is.
@@ -111,16 +100,16 @@ def _shuffled(places: NDArray[np.int64], number: int, seed: tuple[int, ...]) -> 
     """
     side = np.uint64(isqrt(max(0, number - 1)) + 1)
     keys = np.random.SeedSequence(seed).generate_state(ROUNDS, np.uint64).astype(np.uint64)
-    found = _permuted(places.astype(np.uint64), side, keys)
+    found = _permuted(indices.astype(np.uint64), side, keys)
     while (outside := found >= number).any():
         found[outside] = _permuted(found[outside], side, keys)
     return found.astype(np.int64)
 
 
 def _permuted(
-    places: NDArray[np.uint64], side: np.uint64, keys: NDArray[np.uint64]
+    indices: NDArray[np.uint64], side: np.uint64, keys: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
-    left, right = np.divmod(places, side)
+    left, right = np.divmod(indices, side)
     for key in keys:
         left, right = right, (left + _mixed(right ^ key) % side) % side
     return left * side + right

@@ -1,8 +1,7 @@
 """Tokenizers: bytes as they are, or byte pairs learned from the text itself.
 
-Byte-pair encoding starts from bytes, so every text can be encoded and none needs a download. It is
-trained by the `tokenizers` package (the extra `text`) and kept as one JSON file. All
-hosts share that file: its digest is one of the facts that they compare.
+Byte-pair encoding starts from bytes, so every text can be encoded and none needs a download. All
+hosts share the file of the pairs: its digest is one of the facts that they compare.
 
 Each document is followed by a token which no text contains: the byte 0, or the end of byte pairs.
 """
@@ -48,11 +47,7 @@ class ByteTokenizer:
 
 
 class PairTokenizer:
-    """Byte pairs, as learned by `train` or read by `load`.
-
-    Raises:
-        DataError: They have no token that ends a document.
-    """
+    """Byte pairs, as learned by `train` or read by `load`."""
 
     def __init__(self, trained: "Trained") -> None:
         self._trained = trained
@@ -69,7 +64,6 @@ class PairTokenizer:
 
     @property
     def name(self) -> str:
-        """The kind, the size and the digest of the pairs."""
         digest = hashlib.blake2b(self.text.encode(), digest_size=16).hexdigest()
         return f"byte pairs, {self.vocabulary} tokens, {digest}"
 
@@ -84,13 +78,13 @@ class PairTokenizer:
     def spelled(self, pieces: Iterable[Sequence[int]]) -> Iterator[bytes]:
         """Yield the text of tokens as they come; a character that is not whole yet is held back."""
         tokens: list[int] = []
-        told = 0
+        done = 0
         for piece in pieces:
             tokens += piece
             whole: str = self._trained.decode(tokens).rstrip(UNKNOWN)
-            yield whole[told:].encode()
-            told = len(whole)
-        yield self._trained.decode(tokens)[told:].encode()
+            yield whole[done:].encode()
+            done = len(whole)
+        yield self._trained.decode(tokens)[done:].encode()
 
 
 Tokenizer = ByteTokenizer | PairTokenizer
@@ -98,11 +92,7 @@ Tokenizer = ByteTokenizer | PairTokenizer
 
 
 def train(documents: Iterable[bytes], vocabulary: int) -> PairTokenizer:
-    """Learn byte pairs from documents.
-
-    Raises:
-        DataError: The vocabulary is too small, or the `tokenizers` package is not installed.
-    """
+    """Learn byte pairs from documents."""
     if vocabulary < VOCABULARY_LEAST:
         raise DataError(f"a vocabulary of {vocabulary} is too small; it has at least 257 tokens")
     package = _package()
@@ -122,11 +112,7 @@ def train(documents: Iterable[bytes], vocabulary: int) -> PairTokenizer:
 
 
 def load(path: Path) -> PairTokenizer:
-    """Read what `train` learned.
-
-    Raises:
-        DataError: The file is missing or no such file, or `tokenizers` is not installed.
-    """
+    """Read what `train` learned."""
     package = _package()
     try:
         text = path.read_text(encoding="utf-8")

@@ -22,33 +22,21 @@ Tokens = NDArray[np.unsignedinteger]
 
 
 class TokenBatch(NamedTuple):
-    """Rows of tokens.
-
-    Attributes:
-        tokens: unsigned[rows, length + 1], of the dtype of the corpus; bytes are uint8.
-        weight: float32[rows], 1 for a record, 0 for a padding row.
-    """
+    """unsigned[rows, length + 1] tokens, and float32[rows] of 1 for a record, 0 for padding."""
 
     tokens: Tokens
     weight: NDArray[np.float32]
 
     @property
     def predicted(self) -> int:
-        """Number of tokens predicted in rows that count."""
         length: int = self.tokens.shape[1] - 1
         return int(self.weight.sum()) * length
 
 
 class TokenWindows:
-    """Batches of a sequence of tokens, shard by shard.
+    """Batches of a sequence of tokens, shard by shard (`ShardPlan`).
 
-    Args:
-        data: The tokens, in memory or in a memory map; fewer than one window are no record.
-        length: Tokens predicted per window.
-        rows: Windows per batch.
-        shards: Virtual shards per pass.
-        seed: Seed of the shuffle.
-        unlike: Whether a shard is one stretch of the tokens, rather than a sample of all of them.
+    A window predicts `length` tokens; fewer are no record. A batch has `rows` windows.
     """
 
     def __init__(

@@ -35,7 +35,6 @@ class RmsNorm(nnx.Module):
         self.scale = nnx.Param(jnp.zeros(width, dtype))
 
     def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
-        """Normalise the last axis."""
         wide = x.astype(jnp.float32)
         mean_square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
         scale = 1 + self.scale[...].astype(jnp.float32)
@@ -56,7 +55,6 @@ class Attention(nnx.Module):
         self.key_norm = RmsNorm(head, dtype)
 
     def __call__(self, x: Float[Array, "b t d"], window: Window = None) -> Float[Array, "b t d"]:
-        """Attend from each position to those up to it, within the window."""
         c = self.config
         batch, time, _ = x.shape
         group = c.heads // c.kv_heads
@@ -84,7 +82,6 @@ class GatedFeedForward(nnx.Module):
         self.down = nnx.Param(jnp.zeros((hidden, width), dtype))
 
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
-        """Transform each position on its own."""
         return product(jax.nn.gelu(product(x, self.gate)) * product(x, self.up), self.down)
 
 
@@ -98,18 +95,12 @@ class Layer(nnx.Module):
         self.feed_forward = GatedFeedForward(config, rngs=rngs)
 
     def __call__(self, x: Float[Array, "b t d"], window: Window = None) -> Float[Array, "b t d"]:
-        """Apply attention, then the feed-forward."""
         x = x + self.attention(self.attention_norm(x), window)
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
 class Decoder(nnx.Module):
-    """A decoder that computes next-token logits.
-
-    Args:
-        config: Shape of the model.
-        rngs: Random keys for the initial parameters.
-    """
+    """A decoder that computes next-token logits."""
 
     def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
@@ -121,7 +112,6 @@ class Decoder(nnx.Module):
         self.final_norm = RmsNorm(config.width, dtype)
 
     def __call__(self, tokens: Integer[Array, "b t"]) -> Float[Array, "b t v"]:
-        """Compute the logits of the token after each position."""
         table = self.embedding[...].astype(self.config.dtype)
         x = table[tokens.astype(jnp.int32)] * jnp.sqrt(self.config.width).astype(table.dtype)
         layers = self.layers
@@ -151,8 +141,6 @@ class Decoder(nnx.Module):
         return last
 
     def _function(self, structure: nnx.GraphDef[Layer]) -> LayerFunction:
-        """Make a layer a function of its values."""
-
         def apply(
             values: PyTree, x: Float[Array, "b t d"], window: Window
         ) -> Float[Array, "b t d"]:

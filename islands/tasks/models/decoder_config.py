@@ -67,11 +67,6 @@ class DecoderConfig:
     scan: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse shapes that cannot be built.
-
-        Raises:
-            SettingsError: A setting does not fit; the sentence says which, and what it must be.
-        """
         check_ranges(self)
         if not self.windows:
             raise SettingsError("windows is empty; it must have a number, or null, for a layer")
@@ -86,7 +81,6 @@ class DecoderConfig:
 
     @property
     def window_of_layers(self) -> tuple[int | None, ...]:
-        """The sliding window of each layer."""
         return tuple(self.windows[i % len(self.windows)] for i in range(self.layers))
 
     @property
@@ -106,38 +100,33 @@ GEMMA_VOCABULARY = 262_144
 _SMALL = DecoderConfig()
 _MEDIUM = replace(_SMALL, windows=(1024, 1024, 1024, 1024, 1024, None))
 _LARGE = replace(_MEDIUM, dtype="bfloat16", remat=True, scan=True)
-_HUGE = replace(_LARGE, vocabulary=GEMMA_VOCABULARY, head_width=256)
-
-
-def _of(
-    kind: DecoderConfig, *, width: int, layers: int, heads: tuple[int, int], head: int, hidden: int
-) -> DecoderConfig:
-    """Give a kind its size; `heads` are those of queries and those of keys and values."""
-    query, key = heads
-    return replace(
-        kind,
-        width=width,
-        layers=layers,
-        heads=query,
-        kv_heads=key,
-        head_width=head,
-        hidden=hidden,
-    )
+_HUGE = replace(_LARGE, vocabulary=GEMMA_VOCABULARY)
 
 
 CONFIGURATIONS: Mapping[str, DecoderConfig] = MappingProxyType(
     {
-        "0.05M": _of(_SMALL, width=48, layers=2, heads=(3, 1), head=16, hidden=80),
-        "0.2M": _of(_SMALL, width=80, layers=3, heads=(5, 1), head=16, hidden=192),
-        "0.6M": _SMALL,
-        "2M": _of(_SMALL, width=192, layers=5, heads=(6, 1), head=32, hidden=512),
-        "10M": _of(_SMALL, width=384, layers=6, heads=(6, 1), head=64, hidden=1152),
-        "50M": _of(_MEDIUM, width=768, layers=8, heads=(6, 1), head=128, hidden=2112),
-        "150M": _of(_LARGE, width=1024, layers=12, heads=(8, 2), head=128, hidden=3136),
-        "500M": _of(_LARGE, width=1536, layers=18, heads=(12, 4), head=128, hidden=4608),
-        "2B": _of(_HUGE, width=2304, layers=22, heads=(8, 4), head=256, hidden=7168),
-        "5B": _of(_HUGE, width=2816, layers=34, heads=(16, 8), head=256, hidden=10_752),
-        "12B": _of(_HUGE, width=3840, layers=48, heads=(16, 8), head=256, hidden=15_360),
+        name: replace(
+            kind,
+            width=width,
+            layers=layers,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_width=head_width,
+            hidden=hidden,
+        )
+        for name, kind, width, layers, heads, kv_heads, head_width, hidden in (
+            ("0.05M", _SMALL, 48, 2, 3, 1, 16, 80),
+            ("0.2M", _SMALL, 80, 3, 5, 1, 16, 192),
+            ("0.6M", _SMALL, 128, 3, 4, 1, 32, 384),
+            ("2M", _SMALL, 192, 5, 6, 1, 32, 512),
+            ("10M", _SMALL, 384, 6, 6, 1, 64, 1152),
+            ("50M", _MEDIUM, 768, 8, 6, 1, 128, 2112),
+            ("150M", _LARGE, 1024, 12, 8, 2, 128, 3136),
+            ("500M", _LARGE, 1536, 18, 12, 4, 128, 4608),
+            ("2B", _HUGE, 2304, 22, 8, 4, 256, 7168),
+            ("5B", _HUGE, 2816, 34, 16, 8, 256, 10_752),
+            ("12B", _HUGE, 3840, 48, 16, 8, 256, 15_360),
+        )
     }
 )
 """The decoders by name. From 50M on, five layers in six see only the last 1024 tokens; from 150M
@@ -145,14 +134,7 @@ on, the layers are scanned, their activations recomputed, and the arithmetic is 
 
 
 def decoder_of(given: DecoderConfig | str | Mapping[str, object]) -> DecoderConfig:
-    """Return the decoder that a task's settings describe.
-
-    Args:
-        given: a configuration; its name; or changes of the one that `name` says, or of the default.
-
-    Raises:
-        SettingsError: there is no such name or setting, or a value does not fit.
-    """
+    """Return a decoder by itself, by its name, or by changes of a named one or of the default."""
     if isinstance(given, DecoderConfig):
         return given
     if isinstance(given, str):

@@ -29,7 +29,6 @@ PIECE_BYTES = 16
 
 @partial(jax.jit, static_argnums=0)
 def initial(config: DecoderConfig, key: PRNGKeyArray) -> PyTree:
-    """Make the initial parameters, float32."""
     _, params = nnx.split(Decoder(config, rngs=nnx.Rngs(key)))
     return nnx.to_pure_dict(params)
 
@@ -37,7 +36,6 @@ def initial(config: DecoderConfig, key: PRNGKeyArray) -> PyTree:
 def logits(
     config: DecoderConfig, params: PyTree, tokens: Integer[Array, "b t"]
 ) -> Float[Array, "..."]:
-    """Compute the logits of the token after each position, [b, t, vocabulary]."""
     model: Decoder = nnx.merge(_graph(config), params)
     return model(tokens)
 
@@ -50,11 +48,8 @@ def nats(
 ) -> Float[Array, ""]:
     """Compute the cross-entropy in nats per token, averaged over positions and weighted rows.
 
-    Args:
-        config: Shape of the decoder.
-        params: The decoder's parameters.
-        tokens: Inputs are all but the last of each row, targets all but the first.
-        weight: One weight per row; their sum must not be 0.
+    Inputs are all but the last token of each row, targets all but the first. The weights' sum must
+    not be 0.
     """
     tokens = tokens.astype(jnp.int32)
     predicted = logits(config, params, tokens[:, :-1])
@@ -82,22 +77,9 @@ def sample(
     temperature: float = 0.8,
     seed: int = 0,
 ) -> Iterator[bytes]:
-    """Continue a prompt with sampled bytes.
+    """Continue a prompt of at least one byte with sampled ones, `PIECE_BYTES` at a time.
 
-    Args:
-        config: Shape of the decoder; its vocabulary must be bytes.
-        params: The decoder's parameters.
-        prompt: At least one byte.
-        count: Number of bytes to add.
-        context: Largest number of bytes that the decoder sees.
-        temperature: Temperature of the softmax; towards 0 the likeliest byte is taken.
-        seed: Seed of the sampling.
-
-    Yields:
-        The bytes added to the prompt, `PIECE_BYTES` at a time.
-
-    Raises:
-        SettingsError: The vocabulary has tokens that are no bytes.
+    The decoder sees at most `context` of them. Towards a temperature of 0 the likeliest is taken.
     """
     if config.vocabulary > BYTE_VALUES:
         raise SettingsError(
@@ -150,15 +132,15 @@ def _continue(
     key: PRNGKeyArray,
 ) -> Integer[Array, " n"]:
     def add(index: Integer[Array, ""], tokens: Integer[Array, " n"]) -> Integer[Array, " n"]:
-        place = start + index
-        first = jnp.maximum(0, place - context)
+        end = start + index
+        first = jnp.maximum(0, end - context)
         window = jax.lax.dynamic_slice(tokens, (first,), (context,))
-        # The zeros right of `place` do not matter, as a causal decoder does not attend to them.
-        scores = logits(config, params, window[None])[0, place - first - 1]
+        # The zeros right of the end do not matter, as a causal decoder does not attend to them.
+        scores = logits(config, params, window[None])[0, end - first - 1]
         drawn = jax.random.categorical(
             jax.random.fold_in(key, done + index), scores / jnp.maximum(temperature, 1e-6)
         )
-        return tokens.at[place].set(drawn.astype(tokens.dtype))
+        return tokens.at[end].set(drawn.astype(tokens.dtype))
 
     filled: Array = jax.lax.fori_loop(0, PIECE_BYTES, add, tokens)
     return filled

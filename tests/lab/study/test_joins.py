@@ -57,7 +57,7 @@ def test_the_rate_decays_over_the_steps_that_are_left() -> None:
 def test_machines_are_those_of_all_that_ever_train() -> None:
     cell = {"learners": 2, "speeds": [1, 3], "joins": [{"learners": 2, "at_share": 0.5}]}
     told = trial(cell)
-    hosts = hosts_of(told, JaxWorkload(Regression(), TASK))
+    hosts = hosts_of(told, JaxWorkload(Regression()))
     assert list(hosts) == [f"learner-{index}" for index in range(4)]
     assert [host.step_s for host in hosts.values()] == pytest.approx([0.1, 0.3, 0.1, 0.1])
 

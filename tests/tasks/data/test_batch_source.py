@@ -97,13 +97,6 @@ def test_no_more_is_read_than_has_room(shards: Shards, reader: Reader) -> None:
     assert len(shards.read) <= 5 + AHEAD + 1
 
 
-def test_what_was_read_of_a_lost_shard_is_dropped(reader: Reader) -> None:
-    reader.source.follow((Lease(0, 0, 0), Lease(0, 1, 7)))
-    reader.take()
-    reader.source.follow((Lease(0, 1, 7),))
-    assert reader.take() == Taken(ShardKey(0, 1), "1:7", 8)
-
-
 def test_a_shard_that_is_still_held_is_read_on(shards: Shards, reader: Reader) -> None:
     reader.source.follow((Lease(0, 1, 0),))
     taken = [reader.take() for _ in range(3)]
@@ -115,11 +108,18 @@ def test_a_shard_that_is_still_held_is_read_on(shards: Shards, reader: Reader) -
     assert len(set(shards.read)) == len(shards.read)
 
 
-def test_a_shard_that_another_has_read_on_begins_where_that_one_ended(reader: Reader) -> None:
-    reader.source.follow((Lease(0, 0, 0),))
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [((Lease(0, 0, 0), Lease(0, 1, 7)), Lease(0, 1, 7)), ((Lease(0, 1, 0),), Lease(0, 1, 7))],
+    ids=["lost", "read on"],
+)
+def test_what_was_read_of_a_lost_shard_or_of_one_that_another_has_read_on_is_dropped(
+    reader: Reader, first: tuple[Lease, ...], then: Lease
+) -> None:
+    reader.source.follow(first)
     reader.take()
-    reader.source.follow((Lease(0, 0, 9),))
-    assert reader.take() == Taken(ShardKey(0, 0), "0:9", 10)
+    reader.source.follow((then,))
+    assert reader.take() == Taken(ShardKey(0, 1), "1:7", 8)
 
 
 def test_it_says_whether_there_is_anything_to_wait_for() -> None:
@@ -166,7 +166,7 @@ def test_the_next_batch_follows_from_the_leases_however_far_was_read() -> None:
                 full.set()
             yield f"{shard.shard}:{place}", place + 1
 
-    ahead, direct = ReadAhead(batches, "read-test", nothing, ignored), BatchSource(Shards().batches)
+    ahead, direct = ReadAhead(batches, "read-test", nothing, nothing), BatchSource(Shards().batches)
     ahead.follow(first)
     assert full.wait(LIMIT_S)
     direct.follow(first)
@@ -188,7 +188,7 @@ def test_never_are_two_shards_open_at_once() -> None:
             yield f"{shard.shard}:{place}", place + 1
             assert opened[-1] == shard.shard, "another shard was opened meanwhile"
 
-    source = ReadAhead(batches, "read-test", nothing, ignored)
+    source = ReadAhead(batches, "read-test", nothing, nothing)
     source.follow((Lease(0, 0, 1), Lease(0, 1, 0)))
     assert source.take() == Taken(ShardKey(0, 0), "0:1", 2)
     source.follow((Lease(0, 2, 0), Lease(0, 0, 1), Lease(0, 1, 0)))
@@ -260,16 +260,12 @@ def test_a_reader_that_is_closed_ends() -> None:
         finally:
             ended.set()
 
-    source = ReadAhead(batches, "read-test", nothing, ignored)
+    source = ReadAhead(batches, "read-test", nothing, nothing)
     source.follow((Lease(0, 0, 0),))
     assert source.take() is not None
     source.close()
     assert ended.wait(LIMIT_S)
 
 
-def nothing() -> None:
+def nothing(*_: str) -> None:
     """Take no note."""
-
-
-def ignored(_: str) -> None:
-    """Take no note of what is waited for."""

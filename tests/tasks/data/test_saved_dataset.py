@@ -38,12 +38,6 @@ def test_each_row_with_text_is_a_document(tmp_path: Path) -> None:
     assert list(text.documents()) == list(text.documents())
 
 
-def test_rows_of_many_batches_are_all_read(tmp_path: Path) -> None:
-    rows = [f"{number}" for number in range(1000)]
-    text = text_at(save(tmp_path / "d", {"text": rows}, files=3))
-    assert list(text.documents()) == [row.encode() for row in rows]
-
-
 def test_another_column_is_another_corpus(tmp_path: Path) -> None:
     folder = save(tmp_path / "d")
     text = text_at(folder, "body")

@@ -75,15 +75,6 @@ def test_nothing_is_left_at_the_end_of_a_shard_or_beyond(position: int) -> None:
     assert list(ShardPlan(100, 4).groups(ShardKey(0, 0), position, 1)) == []
 
 
-@pytest.mark.parametrize("records", [1, 2, 7, 4097])
-def test_every_record_comes_once_in_each_pass(records: int) -> None:
-    plan = ShardPlan(records, 3, seed=5)
-    for pass_index in range(20):
-        groups = [plan.groups(ShardKey(pass_index, shard), 0, 2) for shard in range(3)]
-        read = [record for shard in groups for group, _ in shard for record in group.tolist()]
-        assert sorted(read) == list(range(records))
-
-
 @pytest.mark.parametrize("unlike", [False, True])
 def test_a_thousand_million_records_are_read_at_any_place_at_once(*, unlike: bool) -> None:
     """No order is kept: of each shard, some records at its start, its middle and its end.

@@ -7,10 +7,10 @@ import pytest
 from jaxtyping import Array, PyTree
 
 from islands.model.jax_trainer import JaxTrainer
-from islands.protocol.errors import SettingsError
 from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.models.language import initial, nats
 from islands.tasks.stdlib_bytes import StdlibBytes
+from tests.tasks.models.test_decoder import awake
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
@@ -21,12 +21,6 @@ TOKENS = np.random.default_rng(5).integers(0, 256, (3, 13))
 def config(**changes: object) -> DecoderConfig:
     """Four small layers whose windows alternate, so that a wrong window would show."""
     return DecoderConfig(**{**SMALL, "windows": (2, None), **changes})  # type: ignore[arg-type]
-
-
-def awake(shape: DecoderConfig) -> PyTree:
-    rng = np.random.default_rng(1)
-    start = jax.device_get(initial(shape, jax.random.key(0)))
-    return jax.tree.map(lambda x: x + 0.3 * rng.standard_normal(x.shape, np.float32), start)
 
 
 def stacked(params: PyTree) -> PyTree:
@@ -125,12 +119,6 @@ def test_parameters_may_be_held_in_half_precision() -> None:
     )
     layout = JaxTrainer(StdlibBytes(config(param_dtype="bfloat16"))).layout
     assert {leaf.dtype for leaf in layout.leaves} == {"bfloat16"}
-
-
-@pytest.mark.parametrize("name", ["dtype", "param_dtype"])
-def test_an_unknown_precision_is_refused(name: str) -> None:
-    with pytest.raises(SettingsError, match=rf"{name} is 'half'; it must be float32 or bfloat16"):
-        config(**{name: "half"})
 
 
 def test_a_merge_cuts_stacked_layers_apart() -> None:
