@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from messaging.codec.frames import Codec, chunk_parts, head_frame
 from messaging.envelope import Envelope, message
-from messaging.errors import DialFailed, LinkClosed
+from messaging.errors import DialFailed, FrameError, LinkClosed
 from messaging.links.link import Lane, Link, Network
 
 RULE_TIMEOUT_S = 10.0
@@ -29,6 +29,14 @@ def frames_of(
     yield head_frame(codec.encode(envelope), next(numbers))
     for prefix, data in chunk_parts(envelope, lambda: chunk_bytes, numbers):
         yield b"".join((prefix, data))
+
+
+def decoded(codec: Codec, document: bytes, payload: tuple[memoryview, ...]) -> Envelope:
+    """Decode an envelope as it would arrive, with this payload."""
+    envelope, sizes = codec.decode(document)
+    if tuple(buffer.nbytes for buffer in payload) != sizes:
+        raise FrameError("a payload of other sizes than those announced")
+    return replace(envelope, payload=payload)
 
 
 class FaultyLink:
@@ -126,6 +134,12 @@ async def hold_to(rule: LinkRule, network: Network, address: str) -> None:
 
 def probe(number: int, payload: tuple[memoryview, ...] = ()) -> Envelope:
     return Envelope("near", "far", number, Probe(number, "ü"), payload=payload)
+
+
+def beat(link: Link, interval_s: float) -> None:
+    """Send a probe every `interval_s`, as long as the link is open."""
+    if link.send(probe(0)):
+        asyncio.get_running_loop().call_later(interval_s, beat, link, interval_s)
 
 
 @asynccontextmanager
