@@ -22,10 +22,10 @@ limiting. Longer delays shrink it to the figure above at once.
 
 No computation here requires the two clocks to agree. A passage is no duration: it includes the
 offset between the two clocks. Only differences of passages count, in which the offset cancels, and
-over the `REFRESH_S` for which a least passage is kept even a bad clock drifts by a few
-milliseconds. Only the pace of our own sending depends on it. A queue cannot have delayed a mark
+over the `REFRESH_S` for which a least passage counts even a bad clock drifts by a few
+milliseconds. Only the speed of our own sending depends on it. A queue cannot have delayed a mark
 for longer than its echo took; so if a clock jumps, or a peer invents its times, at worst the
-whole round trip takes the place of the passage, and it too can control a pace.
+whole round trip takes the place of the passage, which bounds a window too.
 
 The least passage becomes stale, because paths change, and because a sender never sees it again
 while it keeps a queue of its own. So every `REFRESH_S` the window shrinks to the floor until the
@@ -55,10 +55,8 @@ class Mark:
     """A mark that was sent and whose echo has not come.
 
     Attributes:
-        number: Sequence number of the mark, counted from 1.
         sent_bytes: All bytes sent before the mark.
         under_way: Bytes sent since the last echoed mark, at the time of this one.
-        sent_s: When the mark was sent.
         fresh: Whether its passage becomes the new least, because little was under way.
     """
 
@@ -78,12 +76,7 @@ class CongestionWindow:
     """
 
     def __init__(self, allowed_s: float, chunk_bytes: int) -> None:
-        """Start with `START_BYTES`, before anything about the path is measured.
-
-        Args:
-            allowed_s: Delay by queueing that the sender may cause.
-            chunk_bytes: Largest frame that the caller wants.
-        """
+        """Start with `START_BYTES`; the sender may cause a queueing delay of `allowed_s`."""
         self.window = START_BYTES
         self.delay_s = 0.0
         self._allowed_s = allowed_s
@@ -110,7 +103,6 @@ class CongestionWindow:
 
     @property
     def awaits_echo(self) -> bool:
-        """Whether a mark was sent whose echo has not come."""
         return bool(self._marks)
 
     def may_send(self) -> bool:
@@ -118,7 +110,6 @@ class CongestionWindow:
         return self._sent - self._echoed < self._limit
 
     def sent(self, size_bytes: int) -> None:
-        """Note that a frame was written to the socket."""
         self._sent += size_bytes
 
     def mark_due(self) -> bool:
@@ -138,11 +129,7 @@ class CongestionWindow:
         return self._number
 
     def echoed(self, number: int, now_s: float, received_s: float) -> bool:
-        """Note the echo of a mark.
-
-        Returns:
-            False if no such mark awaits its echo.
-        """
+        """Note the echo of a mark; return False if no such mark awaits one."""
         while self._marks and self._marks[0].number < number:
             self._marks.popleft()  # its echo was lost; this later one says more
         if not self._marks or self._marks[0].number != number:

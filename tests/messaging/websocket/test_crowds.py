@@ -26,7 +26,7 @@ from messaging.websocket.security import client_tls, server_tls
 from messaging.websocket.settings import WebsocketSettings
 from tests.messaging.certificates import Certificates
 from tests.messaging.doubles import Probe, frames_of, probe
-from tests.messaging.websocket.test_door import (
+from tests.messaging.websocket.test_server import (
     HEADERS,
     LOOPBACK,
     SECRET,

@@ -165,4 +165,4 @@ def test_refusals_remember_few_addresses() -> None:
     report = RefusalReport(lambda _: None, per_s=10)
     for number in range(3 * ADDRESSES_REMEMBERED):
         report.refused(str(number), "a wrong secret", now_s=5.0)
-    assert report.remembered == ADDRESSES_REMEMBERED
+    assert len(report._seen) == ADDRESSES_REMEMBERED  # noqa: SLF001

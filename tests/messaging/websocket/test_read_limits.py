@@ -10,8 +10,8 @@ from aiohttp import web
 
 from messaging.codec.limits import Limits
 from messaging.errors import LinkClosed
-from messaging.websocket.threshold import FRAMES_AT_ONCE_MAX, REQUEST_BYTES_MAX, WholeMessages
-from tests.messaging.websocket.test_door import (
+from messaging.websocket.read_limits import FRAMES_AT_ONCE_MAX, REQUEST_BYTES_MAX, WholeMessages
+from tests.messaging.websocket.test_server import (
     HEADERS,
     Hub,
     close_frame,
@@ -55,13 +55,13 @@ async def test_a_request_has_so_many_bytes_and_no_more(more: int) -> None:
 
 async def test_endless_headers_end_their_connection() -> None:
     async with Hub() as hub, hub.session() as ends:
-        door = hub.network._door  # noqa: SLF001  so that the pieces come one by one
-        assert door is not None
-        before = list(door.connections)
+        server = hub.network._http  # noqa: SLF001  so that the pieces come one by one
+        assert server is not None
+        before = list(server.connections)
         streams = await hub.connect()
-        while len(door.connections) == len(before):  # noqa: ASYNC110  the hub accepts it meanwhile
+        while len(server.connections) == len(before):  # noqa: ASYNC110  the hub accepts it meanwhile
             await asyncio.sleep(0)
-        (handler,) = (one for one in door.connections if one not in before)
+        (handler,) = (one for one in server.connections if one not in before)
         handler.data_received(b"GET /far HTTP/1.1\r\n")
         for number in range(100):
             handler.data_received(b"H%d: %s\r\n" % (number, b"x" * 1000))
@@ -208,9 +208,9 @@ async def test_a_message_in_pieces_ends_its_session_alone() -> None:
 
 async def test_whoever_dials_takes_no_pieces_either() -> None:
     async with Hub() as hub, hub.session() as ends:
-        door = hub.network._door  # noqa: SLF001  it says what no link would
-        assert door is not None
-        handler = next(one for one in door.connections if one.transport is not None)
+        server = hub.network._http  # noqa: SLF001  it says what no link would
+        assert server is not None
+        handler = next(one for one in server.connections if one.transport is not None)
         assert handler.transport is not None
         handler.transport.write(b"\x02\x00" + b"\x00\x00" * 100)
         with pytest.raises(LinkClosed, match="broke the websocket protocol"):
