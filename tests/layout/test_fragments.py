@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from islands.layout.fragments import plan
-from islands.layout.leaves import Fragment, Layout, Leaf, Role, default_role, first_difference
+from islands.layout.leaves import Fragment, Layout, Leaf, Role, default_role
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.settings.choices import Pattern
 
@@ -208,10 +208,6 @@ def test_a_difference_is_named(other: Layout, named: str) -> None:
     difference = here.first_difference(other)
     assert difference is not None
     assert named in difference
-
-
-def test_a_description_that_ends_early_differs() -> None:
-    assert first_difference(["a", "b"], ["a"]) == "here b; there nothing more"
 
 
 def test_the_default_role_goes_by_path() -> None:
