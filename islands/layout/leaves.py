@@ -209,7 +209,7 @@ class Layout:
     def first_difference(self, other: "Layout") -> str | None:
         """Return a text with the first line in which two layouts differ; None when they agree."""
         for mine, theirs in zip(self.describe(), other.describe(), strict=False):
-            if mine != theirs:  # neither is a beginning of the other: each states its number of fragments
+            if mine != theirs:  # no description begins another: it states its number of fragments
                 return f"here {mine}; there {theirs}"
         return None
 

@@ -76,9 +76,11 @@ class Scope:
             if task is current:
                 del self._tasks[task]
                 continue
+            ended = asyncio.Event()
+            task.add_done_callback(lambda _, ended=ended: ended.set())
             task.cancel()
             try:
-                await asyncio.wait((task,))
+                await ended.wait()
             except asyncio.CancelledError:
                 interrupted = True  # the owner was cancelled meanwhile: still cancel the rest
         if interrupted:

@@ -28,7 +28,7 @@ from messaging.links.link_state import DialSettings
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.settings import WebsocketSettings
 from tests.integration.lanes import MESSAGE_TYPES, carrying
-from tests.messaging.doubles import beat, probe
+from tests.messaging.doubles import Probe, beat, probe
 
 pytestmark = pytest.mark.integration
 
@@ -134,14 +134,25 @@ async def receive_all(link: Link, count: int) -> list[Envelope]:
         return [await link.receive() for _ in range(count)]
 
 
-async def receive_until(link: Link, count: int) -> list[Envelope]:
-    """Receive so many envelopes, or fewer if the session ends before."""
-    received: list[Envelope] = []
-    with contextlib.suppress(LinkClosed):
-        async with asyncio.timeout(LIMIT_S):
-            while len(received) < count:
-                received.append(await link.receive())
-    return received
+async def test_a_link_counts_what_is_on_the_wire() -> None:
+    async with open_room() as room:
+        session = await room.open_session()
+
+        def carried(way: Way) -> int:
+            return sum(one.pump(way).delivered_bytes for one in (session.control, session.bulk))
+
+        before = {way: carried(way) for way in Way}  # the handshake is none of the link's
+        for number in range(500):
+            for sender, receiver in ((session.near, session.far), (session.far, session.near)):
+                sender.send(Envelope("a", "b", number, Probe(number, "x" * (number % 300))))
+                await receiver.receive()
+        for number in range(20):
+            session.near.send(probe(number, (memoryview(bytes(3000)),)), Lane.BULK)
+            await session.far.receive()
+        for way in Way:
+            sender, receiver = session.ends(way)
+            assert sender.bytes_sent == pytest.approx(carried(way) - before[way], rel=0.02)
+            assert receiver.bytes_received == pytest.approx(sender.bytes_sent, rel=0.02)
 
 
 @pytest.mark.parametrize("way", list(Way))

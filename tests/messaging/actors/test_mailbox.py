@@ -157,17 +157,6 @@ async def test_a_newcomer_does_not_take_the_place_of_one_that_waits() -> None:
 
 
 @virtual
-async def test_a_place_that_is_not_used_goes_to_the_next_one() -> None:
-    mailbox: Mailbox[int] = Mailbox(100, room=1)
-    mailbox.put_nowait(0)
-    async with Scope() as scope:
-        writers = [scope.spawn(mailbox.wait_room(), f"{number}") for number in range(3)]
-        await asyncio.sleep(1)
-        assert await mailbox.get() == 0
-        await asyncio.wait_for(asyncio.gather(*writers), 1)
-
-
-@virtual
 async def test_one_cancelled_in_its_turn_hands_it_on() -> None:
     mailbox: Mailbox[int] = Mailbox(100, room=1)
     mailbox.put_nowait(0)

@@ -284,24 +284,6 @@ def test_frames_in_disorder_complete_only_what_was_sent(
         assert fed(assembler, frames[which]) in (None, envelope)
 
 
-@given(ENVELOPES, st.data())
-def test_a_lost_or_repeated_frame_is_missed_at_the_next(
-    envelope: Envelope, draw: st.DataObject
-) -> None:
-    numbers = itertools.count()
-    assembler = Assembler(CODEC)
-    frames = [frame for _ in range(3) for frame in frames_of(CODEC, envelope, 1024, numbers)]
-    which = draw.draw(st.integers(0, len(frames) - 2))
-    struck = frames[which]
-    lost = draw.draw(st.booleans())
-    frames[which : which + 1] = [] if lost else [struck, struck]
-    good = which if lost else which + 1
-    for frame in frames[:good]:
-        fed(assembler, frame)
-    with pytest.raises(FrameError):
-        fed(assembler, frames[good])
-
-
 BOMBS = {
     "deep lists": b"\x91" * 65_000 + b"\x01",
     "empty maps": b"\xdc\xff\x00" + b"\x80" * 0xFF00,
@@ -374,13 +356,6 @@ def test_frames_out_of_place_are_refused(frames: Callable[[bytes], list[bytes]])
     head = next(frames_of(CODEC, envelope, 1024))
     with pytest.raises(FrameError):
         assemble(Assembler(CODEC), frames(head))
-
-
-def test_right_chunks_are_taken() -> None:
-    envelope = Envelope("a", "b", 7, Empty(), payload=(memoryview(bytes(20)),))
-    head = next(frames_of(CODEC, envelope, 1024))
-    frames = [head, _with_chunk(), _with_chunk(2, offset=10)]
-    assert assemble(Assembler(CODEC), frames) == [envelope]
 
 
 def test_chunks_land_in_the_receivers_buffers() -> None:

@@ -14,7 +14,6 @@ from messaging.links.dialer import Dialer
 from messaging.links.link import Link
 from messaging.links.link_state import DialSettings
 from messaging.simulation.network import Route, SimulatedNetwork
-from messaging.simulation.virtual_time import run_virtual
 from tests.messaging.doubles import beat, probe
 from tests.virtual import virtual
 
@@ -161,25 +160,6 @@ async def test_addresses_are_tried_in_turn() -> None:
         scope.spawn(caller.dialer.run(), "dialer")
         await asyncio.sleep(5)
     assert caller.events[0] == "open: syncer:second"
-
-
-def test_flapping_link_is_dialled_ever_more_rarely() -> None:
-    async def main() -> int:
-        network = make_network()
-        caller = Caller(network)
-        async with Scope() as scope:
-            scope.spawn(caller.dialer.run(), "dialer")
-            listener = network.listen("syncer")
-            scope.spawn(hang_up(listener.accept), "hang up")
-            await asyncio.sleep(100)
-        return len([event for event in caller.events if event.startswith("open")])
-
-    async def hang_up(accept: object) -> None:
-        assert callable(accept)
-        while True:  # until the scope ends
-            (await accept()).close("not today")
-
-    assert run_virtual(main(), limit_s=1000) < 50
 
 
 @pytest.mark.parametrize("moment_s", [0.0, 0.01, 0.02, 0.03, 0.5, 3.0])

@@ -149,30 +149,6 @@ def test_threads_are_refused() -> None:
     assert len(refusals) == 1
 
 
-def test_same_thread_may_post() -> None:
-    """`call_soon_threadsafe` from the loop's own thread is an ordinary `call_soon`."""
-
-    async def main() -> list[int]:
-        seen: list[int] = []
-        asyncio.get_running_loop().call_soon_threadsafe(seen.append, 1)
-        await asyncio.sleep(0)
-        return seen
-
-    assert run_virtual(main(), limit_s=10) == [1]
-
-
-def test_timeouts_work() -> None:
-    """`asyncio.timeout` measures virtual seconds."""
-
-    async def main() -> float:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(3):
-                await asyncio.sleep(5)
-        return asyncio.get_running_loop().time()
-
-    assert run_virtual(main(), limit_s=10) == 3
-
-
 def test_a_frozen_process_does_nothing_until_it_is_thawed() -> None:
     async def main() -> list[tuple[str, float]]:
         loop = asyncio.get_running_loop()

@@ -283,13 +283,6 @@ async def test_random_bytes_before_any_session() -> None:
         await still_works(ends)
 
 
-async def test_endless_header_is_refused() -> None:
-    async with Hub() as hub:
-        streams = await hub.connect()
-        streams[1].write(b"GET /far HTTP/1.1\r\nA: " + b"x" * 1_000_000)
-        await until_ended(streams)
-
-
 @pytest.mark.parametrize("where", [0, 1], ids=["control", "bulk"])
 @pytest.mark.parametrize(
     ("data", "code"),
@@ -385,20 +378,6 @@ async def test_bulk_message_that_never_ends_is_given_up() -> None:
             bulk[1].write(b"x")
         assert "not carried over" in (far.close_reason or "")
         await still_works(ends)
-
-
-async def test_half_open_connections_are_swept() -> None:
-    settings = WebsocketSettings(handshake_s=2.0, unauthenticated_max=100)
-    async with Hub(settings) as hub, hub.session() as ends:
-        crowd = [await hub.connect() for _ in range(500)]
-        for streams in crowd[::2]:
-            streams[1].write(b"GET /far HTTP/1.1\r\nHost: x\r\n")
-        async with hub.session() as more:
-            await still_works(more)
-        for streams in crowd:
-            await until_ended(streams)
-        await still_works(ends)
-        assert any("that open no session" in sentence for sentence in hub.told)
 
 
 async def test_peers_that_come_at_once_all_come_in() -> None:
