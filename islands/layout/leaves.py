@@ -186,7 +186,7 @@ class Layout:
         return sum(fragment.size for fragment in self.fragments)
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The size of the model, as a text for people."""
         state = [leaf for leaf in self.leaves if leaf.role is Role.STATE]
         averaged = sum(leaf.size for leaf in state)

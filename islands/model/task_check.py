@@ -167,7 +167,7 @@ class TaskCheck:
             self._task, self._fragments, self._pattern, self._min_piece_bytes
         )
         refuse_chance(self._task)
-        return program.layout.told
+        return program.layout.summary
 
     def _check_values(self) -> str:
         local, frozen, carried = self._program.init(_key())

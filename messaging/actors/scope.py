@@ -76,11 +76,8 @@ class Scope:
             if task is current:
                 del self._tasks[task]
                 continue
-            ended = asyncio.Event()
-            task.add_done_callback(lambda _, ended=ended: ended.set())
-            task.cancel()
             try:
-                await ended.wait()
+                await _cancel(task)
             except asyncio.CancelledError:
                 interrupted = True  # the owner was cancelled meanwhile: still cancel the rest
         if interrupted:
@@ -99,3 +96,11 @@ class Scope:
             self._failure = error
         if self._on_failure is not None:
             self._on_failure(task.get_name(), error)
+
+
+async def _cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait for its end, whatever that is."""
+    ended = asyncio.Event()
+    task.add_done_callback(lambda _: ended.set())
+    task.cancel()
+    await ended.wait()

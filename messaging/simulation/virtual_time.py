@@ -196,7 +196,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
             self._cancelled_timers = 0
 
     def _run_once(self) -> None:
-        """Run ready callbacks until the loop is told to stop; `run_forever` calls this."""
+        """Run ready callbacks until the loop must stop; `run_forever` calls this."""
         ready = self._ready
         while not self._stopping:  # type: ignore[attr-defined]
             self._gather()

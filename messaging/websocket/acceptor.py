@@ -26,10 +26,10 @@ async def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
 
     The system queues up to `backlog` connections until they are accepted.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(
+    entries = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
-    addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+    addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in entries))
     for _ in range(PORT_TRIES - 1):
         try:
             return _bind_all(addresses, port, backlog)

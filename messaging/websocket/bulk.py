@@ -96,7 +96,7 @@ class BulkSocket:
     Attributes:
         topic: Topic of the envelope that is being sent.
         quiet_out: Consecutive keepalive checks without an echo while a mark awaited one.
-        quiet_in: Consecutive keepalive checks that found the same message still arriving.
+        quiet_in: Consecutive keepalive checks during which the same message was arriving.
     """
 
     def __init__(self, socket: BulkProtocol, settings: WebsocketSettings) -> None:

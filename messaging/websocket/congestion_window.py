@@ -1,23 +1,23 @@
-"""Congestion window of a bulk socket: how many bytes may be under way (in flight); pure.
+"""Congestion window of a bulk socket: how many bytes may be in flight; pure.
 
 A sender that writes as fast as the system accepts bytes fills every queue on the path to the peer,
 and delays all other traffic on it: a shaper with a queue of two seconds makes a heartbeat two
 seconds late. So the sender asks for echoes. It sends a mark behind the bytes; the peer echoes the
 mark when it has read up to there, with the time of its own clock. Mark and echo yield two figures:
 
-    rate of the path   = bytes under way when the mark was sent / time until its echo
+    rate of the path   = bytes in flight when the mark was sent / time until its echo
     delay by queueing  = passage of the mark − the least passage seen, where
     passage            = time at the peer when it arrived − time here when it was sent
 
 The first is Little's law and holds however the bytes were spread. The second is of this direction
 alone: queues that the peer's own bulk builds delay the echo, but the peer has to keep them short.
-The bytes that may be under way are those which the path drains within the time that an echo takes
+The bytes that may be in flight are those which the path drains within the time that an echo takes
 without our queue, plus the delay that is allowed:
 
     window = rate × (time until the echo − delay + allowed)
 
 As long as the delay is less than is allowed, the sender itself is the bottleneck: the window grows,
-up to twice what was under way when the mark was sent, and on a path without a queue it soon stops
+up to twice what was in flight when the mark was sent, and on a path without a queue it soon stops
 limiting. Longer delays shrink it to the figure above at once.
 
 No computation here requires the two clocks to agree. A passage is no duration: it includes the
@@ -29,8 +29,8 @@ whole round trip takes the place of the passage, which bounds a window too.
 
 The least passage becomes stale, because paths change, and because a sender never sees it again
 while it keeps a queue of its own. So every `REFRESH_S` the window shrinks to the floor until the
-bytes under way have drained; the echo after that sets the new least. By then the path is empty, and
-all bytes that may be under way would enter its queue at once; so the window reopens at what the
+bytes in flight have drained; the echo after that sets the new least. By then the path is empty, and
+all bytes that may be in flight would enter its queue at once; so the window reopens at what the
 path drains within the delay that is allowed, and grows from there.
 
 Reference: the window is that of FAST TCP (Wei et al. 2006), the refresh that of BBR (Cardwell et
@@ -56,22 +56,22 @@ class Mark:
 
     Attributes:
         sent_bytes: All bytes sent before the mark.
-        under_way: Bytes sent since the last echoed mark, at the time of this one.
-        fresh: Whether its passage becomes the new least, because little was under way.
+        in_flight: Bytes sent since the last echoed mark, at the time of this one.
+        fresh: Whether its passage becomes the new least, because little was in flight.
     """
 
     number: int
     sent_bytes: int
-    under_way: int
+    in_flight: int
     sent_s: float
     fresh: bool
 
 
 class CongestionWindow:
-    """How many bytes one bulk socket may have under way.
+    """How many bytes one bulk socket may have in flight.
 
     Attributes:
-        window: The bytes that may be under way.
+        window: The bytes that may be in flight.
         delay_s: Delay by queueing, according to the last echo.
     """
 
@@ -92,7 +92,7 @@ class CongestionWindow:
         self._set_limit()
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         """Bytes sent since the last mark that was echoed."""
         return self._sent - self._echoed
 
@@ -122,9 +122,9 @@ class CongestionWindow:
     def mark(self, now_s: float) -> int:
         """Note that a mark is sent now, and return its number."""
         self._number += 1
-        under_way = self.under_way
-        fresh = self._refreshing and under_way <= 2 * FLOOR_BYTES
-        self._marks.append(Mark(self._number, self._sent, under_way, now_s, fresh))
+        in_flight = self.in_flight
+        fresh = self._refreshing and in_flight <= 2 * FLOOR_BYTES
+        self._marks.append(Mark(self._number, self._sent, in_flight, now_s, fresh))
         self._marked = self._sent
         return self._number
 
@@ -159,12 +159,12 @@ class CongestionWindow:
 
     def _refresh(self, mark: Mark, took_s: float) -> None:
         self._refreshing = True
-        drained = int(mark.under_way / took_s * self._allowed_s)
+        drained = int(mark.in_flight / took_s * self._allowed_s)
         self.window = max(FLOOR_BYTES, min(self.window, drained))
 
     def _adapt(self, mark: Mark, took_s: float) -> None:
         ratio = (took_s - self.delay_s + self._allowed_s) / took_s
-        wanted = int(mark.under_way * min(ratio, 2.0))
+        wanted = int(mark.in_flight * min(ratio, 2.0))
         if ratio < 1.0:
             self.window = max(FLOOR_BYTES, min(self.window, wanted))
         else:

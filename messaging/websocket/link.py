@@ -65,20 +65,16 @@ class WebsocketLink:
         *,
         codec: Codec,
         settings: WebsocketSettings,
-        allocate: Allocate | None = None,
-        turns: ReadScheduler | None = None,
-        admitted: Callable[[], None] | None = None,
-        report: Callable[[str], None] | None = None,
+        allocate: Allocate,
+        turns: ReadScheduler,
+        admitted: Callable[[], None] | None,
+        report: Callable[[str], None],
     ) -> None:
         """Make a link from open sockets; it sends and receives while `run` runs.
 
         Args:
             names: The names of this end and of the other.
-            control: The socket for control.
-            bulk: The socket for bulk.
-            codec: Knows the message types and the limits.
-            settings: Capacities and timeouts.
-            allocate: Returns the buffers for arriving payloads; None: fresh ones.
+            allocate: Returns the buffers for arriving payloads.
             turns: The reading budget that all links of this process share.
             admitted: Called when the peer is admitted, and no bulk is read before; None: the peer
                 counts as admitted.
@@ -97,9 +93,9 @@ class WebsocketLink:
         self._codec = codec
         self._settings = settings
         self._allocate = allocate
-        self._turns = turns or ReadScheduler()
+        self._turns = turns
         self._on_admitted = admitted
-        self._report = report or (lambda _: None)
+        self._report = report
         self._control_out: deque[bytes] = deque()
         self._bulk_out = BulkQueue(settings.bulk_capacity, settings.outbox_bytes)
         self._control_in: deque[tuple[Envelope, int]] = deque()

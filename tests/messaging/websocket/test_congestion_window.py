@@ -170,7 +170,7 @@ def test_echoes_of_nothing_are_told() -> None:
     assert pace.awaits_echo
     assert pace.echoed(second, 0.01, 0.005)
     assert not pace.echoed(first, 0.02, 0.005)
-    assert pace.under_way == 0
+    assert pace.in_flight == 0
     assert not pace.awaits_echo
 
 

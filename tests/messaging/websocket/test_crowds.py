@@ -61,7 +61,7 @@ def test_silent_connections_count_before_they_shake_hands(
             for streams in crowd[:80]:
                 await until_ended(streams)
             await still_works(ends)
-            assert any("that open no session" in sentence for sentence in hub.told)
+            assert any("that open no session" in sentence for sentence in hub.reports)
 
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(main())
@@ -75,8 +75,8 @@ async def test_a_connection_that_never_shakes_hands_is_swept(certificates: Certi
         speaking[1].write(opening("/far", HEADERS))
         await until_ended(silent)
         await until_ended(speaking)
-        assert any("no TLS handshake" in sentence for sentence in hub.told)
-        assert not any(SECRET.header() in sentence for sentence in hub.told)
+        assert any("no TLS handshake" in sentence for sentence in hub.reports)
+        assert not any(SECRET.header() in sentence for sentence in hub.reports)
 
 
 def handlers() -> int:
@@ -107,7 +107,7 @@ def test_handshakes_that_fail_leave_nothing(
     before = handlers()
     with asyncio.Runner(loop_factory=factory) as runner:
         hub = runner.run(main())
-    assert hub.told
+    assert hub.reports
     assert handlers() == before
 
 
@@ -131,7 +131,7 @@ async def test_sessions_that_nobody_admits_give_way_to_newer_ones() -> None:
         with pytest.raises(LinkClosed):
             await held[0].receive()
         assert not held[-1].closed
-        assert any("nobody has admitted" in sentence for sentence in hub.told)
+        assert any("nobody has admitted" in sentence for sentence in hub.reports)
         await still_works(member)
 
 
@@ -205,7 +205,7 @@ def no_more_files() -> Iterator[None]:
 
 async def test_too_few_files_are_told_and_overcome(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptor, "PAUSE_S", 0.01)
-    told: list[OSError] = []
+    errors: list[OSError] = []
     exhausted, accepted = asyncio.Event(), asyncio.Event()
     taken: list[socket.socket] = []
 
@@ -215,7 +215,7 @@ async def test_too_few_files_are_told_and_overcome(monkeypatch: pytest.MonkeyPat
         accepted.set()
 
     def note(error: OSError) -> None:
-        told.append(error)
+        errors.append(error)
         exhausted.set()
 
     [listening] = await bind(LOOPBACK, 0, 8)
@@ -230,7 +230,7 @@ async def test_too_few_files_are_told_and_overcome(monkeypatch: pytest.MonkeyPat
     found.close()
     found.close()
     taken[0].close()
-    assert {error.errno for error in told} == {errno.EMFILE}
+    assert {error.errno for error in errors} == {errno.EMFILE}
 
 
 async def test_a_name_with_two_addresses_has_one_port(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ async def test_a_request_has_so_many_bytes_and_no_more(more: int) -> None:
             assert (await streams[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
         else:
             await until_ended(streams)
-        assert any(TOO_LONG in sentence for sentence in hub.told) is bool(more)
+        assert any(TOO_LONG in sentence for sentence in hub.reports) is bool(more)
         await still_works(ends)
 
 
@@ -67,7 +67,7 @@ async def test_endless_headers_end_their_connection() -> None:
         for number in range(100):
             handler.data_received(b"H%d: %s\r\n" % (number, b"x" * 1000))
         await until_ended(streams)
-        assert any(TOO_LONG in sentence for sentence in hub.told)
+        assert any(TOO_LONG in sentence for sentence in hub.reports)
         await still_works(ends)
 
 
@@ -108,10 +108,10 @@ async def test_a_malformed_request_is_repeated_nowhere(
             assert answer.endswith(b"\r\n\r\nthe request is malformed\n")
             assert b"correct-horse" not in answer
         await still_works(ends)
-        said = " ".join(hub.told) + caplog.text
+        said = " ".join(hub.reports) + caplog.text
         assert "correct-horse" not in said
         assert "Traceback" not in said
-        assert len(hub.told) < 50
+        assert len(hub.reports) < 50
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
@@ -121,7 +121,7 @@ async def test_a_secret_of_any_bytes_is_a_wrong_one(caplog: pytest.LogCaptureFix
         shown = opening("/far", HEADERS | {"Authorization": "Bearer ?"})
         streams[1].write(shown.replace(b"?", b"\xff\x8a"))
         assert (await until_ended(streams)).startswith(b"HTTP/1.1 401")
-        assert "a wrong secret was shown" in hub.told[0]
+        assert "a wrong secret was shown" in hub.reports[0]
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 

@@ -53,7 +53,7 @@ class Hub:
         guests: bool = False,
     ) -> None:
         self.guests = guests
-        self.told: list[str] = []
+        self.reports: list[str] = []
         self.streams: list[Streams] = []
         self.network = WebsocketNetwork(
             [Probe],
@@ -61,7 +61,7 @@ class Hub:
             secret=SECRET,
             server_tls=server_tls,
             client_tls=client_tls,
-            report=self.told.append,
+            report=self.reports.append,
         )
 
     async def __aenter__(self) -> Self:
@@ -160,8 +160,8 @@ async def test_without_the_secret_nobody_comes_in(shown: str | None) -> None:
         assert answer.startswith("HTTP/1.1 401")
         assert "WWW-Authenticate: Bearer" in answer
         await until_ended(streams)
-        assert "secret was shown" in hub.told[0]
-        assert not any("wrong-wrong" in sentence for sentence in hub.told)
+        assert "secret was shown" in hub.reports[0]
+        assert not any("wrong-wrong" in sentence for sentence in hub.reports)
 
 
 async def test_floods_of_wrong_secrets_do_not_flood_the_log() -> None:
@@ -169,7 +169,7 @@ async def test_floods_of_wrong_secrets_do_not_flood_the_log() -> None:
         for _ in range(30):
             _, answer = await hub.request(Authorization="Bearer no")
             assert answer.startswith("HTTP/1.1 401")
-        assert len(hub.told) < 30
+        assert len(hub.reports) < 30
         await still_works(ends)
 
 
@@ -178,7 +178,7 @@ async def test_secret_in_the_url_is_refused_even_if_right() -> None:
         streams, answer = await hub.request("/far?token=correct-horse-battery")
         assert answer.startswith("HTTP/1.1 400")
         await until_ended(streams)
-        assert "correct-horse" not in " ".join(hub.told)
+        assert "correct-horse" not in " ".join(hub.reports)
         for address in (
             f"ws://{LOOPBACK}:{hub.network.port}/far?token=correct-horse-battery",
             f"ws://user:correct-horse-battery@{LOOPBACK}:{hub.network.port}/far",
@@ -225,7 +225,7 @@ async def test_health_check_is_told_that_a_hub_is_here() -> None:
             body = await until_ended(streams)
             assert (body == b"islands hub\n") is (status == 200)
             assert ("Islands-Protocol" in answer) is (status != 200)
-        assert len(hub.told) == 3
+        assert len(hub.reports) == 3
 
 
 async def test_late_dials_of_a_listener_that_has_ended_are_no_news() -> None:
@@ -235,7 +235,7 @@ async def test_late_dials_of_a_listener_that_has_ended_are_no_news() -> None:
         for _ in range(3):
             with pytest.raises(DialFailed, match=r"nobody listens at 'far' on .* any more"):
                 await hub.network.dial(address, local="near")
-        assert hub.told == []
+        assert hub.reports == []
         hub.listener = hub.network.listen("far")
         async with hub.session() as ends:
             await still_works(ends)
@@ -391,7 +391,7 @@ async def test_peers_that_come_at_once_all_come_in() -> None:
         near = await asyncio.gather(*dialling)
         assert sorted(link.remote for link in accepted) == sorted(link.local for link in near)
         assert not any(link.closed for link in near)
-        assert not hub.told
+        assert not hub.reports
 
 
 async def test_session_without_its_bulk_sockets_is_given_up() -> None:
