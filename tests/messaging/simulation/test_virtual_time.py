@@ -6,9 +6,11 @@ import threading
 
 import pytest
 
+from messaging.clock import LoopClock
 from messaging.errors import LocalFault, VirtualDeadlock, VirtualLivelock, VirtualTimeLimit
 from messaging.simulation import virtual_time
 from messaging.simulation.virtual_time import PROCESS, VirtualTimeLoop, run_virtual
+from tests.virtual import virtual
 
 
 def test_a_year_passes_at_once() -> None:
@@ -204,3 +206,9 @@ def test_a_thawed_process_runs_its_overdue_timers_first() -> None:
         return seen
 
     assert run_virtual(main(), limit_s=20) == ["overdue", "told"]
+
+
+@virtual
+async def test_loop_clock_follows_the_virtual_loop() -> None:
+    await asyncio.sleep(100)
+    assert LoopClock().now_s() == 100
