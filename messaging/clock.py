@@ -14,33 +14,24 @@ class Clock(Protocol):
 
     def now_s(self) -> float:
         """Return the present time in seconds; only differences mean anything."""
-        ...
 
 
 class LoopClock:
     """The clock of the running event loop: real seconds, or those of a virtual loop."""
-
-    __slots__ = ()
 
     def now_s(self) -> float:
         return asyncio.get_running_loop().time()
 
 
 class MonotonicClock:
-    """The system's monotonic clock, for threads that run beside the loop."""
-
-    __slots__ = ()
+    """The system's monotonic clock, of which an ordinary loop's is a copy; for other threads."""
 
     def now_s(self) -> float:
-        """Return monotonic seconds; an ordinary loop's `LoopClock` uses the same scale."""
         return time.monotonic()  # noqa: TID251  the clock
 
 
 class WallClock:
     """Seconds since 1970, for timestamps in files. It may jump; base no decision on it."""
 
-    __slots__ = ()
-
     def now_s(self) -> float:
-        """Return seconds since the Unix epoch."""
         return time.time()  # noqa: TID251  the clock

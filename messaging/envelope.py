@@ -20,8 +20,6 @@ class Envelope:
     copied, and by convention nobody modifies them.
 
     Attributes:
-        sender: Name of the actor that sent it.
-        recipient: Name of the actor that is to handle it.
         id: Number given by the sender, unique among the sender's envelopes of one incarnation.
         body: A frozen slotted dataclass that both sides have registered with their codec.
         payload: Bulk bytes that belong to the body, such as a fragment's values.
@@ -44,9 +42,9 @@ class Envelope:
 @dataclass_transform(frozen_default=True)
 def message(kind: type[_T]) -> type[_T]:
     """Make a class a frozen slotted dataclass that may be the body of an envelope, by its name."""
-    made = dataclass(frozen=True, slots=True)(kind)
-    setattr(made, _MARK, True)
-    return made
+    frozen = dataclass(frozen=True, slots=True)(kind)
+    setattr(frozen, _MARK, True)
+    return frozen
 
 
 def tag_of(kind: type) -> str:
@@ -57,5 +55,4 @@ def tag_of(kind: type) -> str:
 
 
 def is_message(kind: type) -> bool:
-    """Whether `message` made a class."""
     return _MARK in vars(kind)

@@ -46,7 +46,7 @@ class VirtualDeadlock(VirtualTimeError):
 
 
 class VirtualLivelock(VirtualTimeError):
-    """Callbacks keep scheduling callbacks while the virtual clock stands still."""
+    """Callbacks keep scheduling callbacks at one instant of the virtual clock."""
 
 
 class VirtualTimeLimit(VirtualTimeError):

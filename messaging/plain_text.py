@@ -8,12 +8,9 @@ CHARACTERS_MAX = 2000
 
 
 def plain(text: str, characters: int = CHARACTERS_MAX) -> str:
-    """Return a text as one printable line; a longer text is truncated, and its length is told."""
+    """Return a text as one printable line; a longer text is truncated, and its length added."""
     shown = text[:characters]
     if not shown.isprintable():
-        shown = "".join(one if one.isprintable() else _shown(one) for one in shown)[:characters]
+        parts = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+        shown = "".join(parts)[:characters]
     return shown if len(text) <= characters else f"{shown}\u2026 ({len(text)} characters)"
-
-
-def _shown(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

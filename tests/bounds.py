@@ -51,7 +51,7 @@ class Bound:
     name: str
 
 
-DOOR, SETTINGS = "messaging/websocket/threshold.py", "messaging/websocket/settings.py"
+REQUESTS, SETTINGS = "messaging/websocket/read_limits.py", "messaging/websocket/settings.py"
 LINK, LIMITS = "messaging/websocket/link.py", "messaging/codec/limits.py"
 READING = "messaging/websocket/read_scheduler.py"
 PAGE = "islands/page/server.py"
@@ -61,7 +61,7 @@ LEASES, TIMEOUTS = "islands/protocol/syncer/leases.py", "islands/protocol/syncer
 BOUNDS: dict[tuple[str, str], Bound] = {
     ("memory", "stranger"): Bound(
         *(32_768, "16 KiB until the upgrade, of 512 connections at most"),
-        *(DOOR, "REQUEST_BYTES_MAX"),
+        *(REQUESTS, "REQUEST_BYTES_MAX"),
     ),
     ("memory", "viewer"): Bound(
         *(65_536, "16 viewers; what a viewer has not read waits on the disk, but for a message"),
@@ -83,7 +83,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
         *("islands/island/leader.py", "AHEAD_MAX"),
     ),
     ("loop", "stranger"): Bound(
-        100, "a request of 16 KiB, in at most 128 headers", DOOR, "REQUEST_BYTES_MAX"
+        100, "a request of 16 KiB, in at most 128 headers", REQUESTS, "REQUEST_BYTES_MAX"
     ),
     ("loop", "viewer"): Bound(
         100, "the newest 2 MiB of each tape; one viewer at a time begins", PAGE, "NEWEST_BYTES"
@@ -99,7 +99,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ("loop", "island"): Bound(100, "as admitted; 16 levels in a document", LIMITS, "depth"),
     ("bytes_sent", "stranger"): Bound(
         *(512, "one answer of some lines, or a file of the page, then the end"),
-        *("messaging/websocket/door.py", "_last_answer"),
+        *("messaging/websocket/server.py", "_last_answer"),
     ),
     ("bytes_sent", "viewer"): Bound(
         *(2**20, "a file of the page, packed; or the newest 2 MiB of each tape for a websocket"),
@@ -138,7 +138,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ("stored", "gossip"): Bound(1024, "as token", TAPE, "LIMIT_BYTES"),
     ("stored", "island"): Bound(1024, "as token", TAPE, "LIMIT_BYTES"),
     ("granted", "stranger"): Bound(
-        0, "nothing without the token", "messaging/websocket/door.py", "_judge"
+        0, "nothing without the token", "messaging/websocket/server.py", "_judge"
     ),
     ("granted", "viewer"): Bound(0, "the page can only be looked at", PAGE, "METHOD_NOT_ALLOWED"),
     ("granted", "token"): Bound(

@@ -103,7 +103,7 @@ async def _demo(hub: "Coordinator", options: DemoOptions) -> int:
     screen = Screen()
     layout = hub.plan.layout
     screen.say(
-        f"{layout.told}, {len(layout.fragments)} fragments, {options.learners} learners, "
+        f"{layout.summary}, {len(layout.fragments)} fragments, {options.learners} learners, "
         f"{hub.settings.folder}"
     )
     screen.say(show_page(hub))

@@ -157,7 +157,7 @@ def banner(hub: Coordinator) -> None:
         tasks = " ".join(["", *task_words(hub.spec.task)])
         command = f"python -m islands.learner --supervisor {address}{token}{authority}{tasks}"
     say(
-        f"run {hub.spec.settings.run!r}: {layout.told}, {len(layout.fragments)} "
+        f"run {hub.spec.settings.run!r}: {layout.summary}, {len(layout.fragments)} "
         f"fragments, folder {hub.settings.folder}\n{reach}\n\n"
         f"    {command}\n"
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from islands.files.folder_lock import make_private
+from islands.files.whole_files import flush
 from islands.protocol.errors import DiskError, JournalError
 from messaging.clock import MonotonicClock
 
@@ -22,63 +23,40 @@ class DiskFile(Protocol):
         """Bytes of the whole file."""
 
     def read_into(self, buffer: memoryview) -> int:
-        """Fill a buffer with the next bytes; return their number, fewer only at the file's end.
+        """Fill a buffer with the next bytes; return their number, fewer only at the file's end."""
 
-        Raises:
-            DiskError: the disk is broken.
-        """
-
-    def close(self) -> None:
-        """Close the file."""
+    def close(self) -> None: ...
 
 
 class Disk(Protocol):
-    """A small set of named files, whose content is durable only after `sync`."""
+    """A small set of named files, whose content is durable only after `sync`.
+
+    Each method and those of its files raise `DiskError` if the disk is full, read-only or broken.
+    """
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
-        """Replace a file's content; a crash before `sync` may lose or tear it.
-
-        Raises:
-            DiskError: the disk is full, read-only or broken.
-        """
+        """Replace a file's content; a crash before `sync` may lose or tear it."""
 
     def sync(self, name: str) -> None:
-        """Make a file's content survive a crash.
-
-        Raises:
-            DiskError: the disk is broken; do not assume that anything is durable.
-        """
+        """Make a file's content survive a crash; after an error, nothing may be durable."""
 
     def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
-        """Open a file for reading from an offset; return None if there is no such file.
-
-        Raises:
-            DiskError: the disk is broken.
-        """
+        """Open a file for reading from an offset; return None if there is no such file."""
 
     def close(self) -> None:
         """Let other processes use the disk; do not read or write after that."""
 
 
 class RealFile:
-    """A file of a `RealDisk`, read without buffering.
-
-    Raises:
-        OSError: the file cannot be opened.
-    """
+    """A file of a `RealDisk`, read without buffering."""
 
     def __init__(self, path: Path, at_bytes: int) -> None:
         self._path = path
         self._file = path.open("rb", buffering=0)
-        self._size = os.fstat(self._file.fileno()).st_size
+        self.size = os.fstat(self._file.fileno()).st_size
         self._file.seek(at_bytes)
 
-    @property
-    def size(self) -> int:
-        return self._size
-
     def read_into(self, buffer: memoryview) -> int:
-        """Fill a buffer; one read of the system may return fewer bytes than requested."""
         filled = 0
         try:
             while filled < len(buffer) and (count := self._file.readinto(buffer[filled:])):
@@ -92,12 +70,9 @@ class RealFile:
 
 
 class RealDisk:
-    """Files in one folder.
+    """Files in one folder, whose lock, if there is one, `close` releases.
 
-    Args:
-        folder: the folder, which is made if it is missing.
-        lock: lock file of the folder, which `close` releases; None: the folder is not locked.
-        elsewhere: paths of files outside the folder, by name.
+    Some of them may be `elsewhere`, at a path by name.
     """
 
     def __init__(
@@ -116,7 +91,6 @@ class RealDisk:
             raise JournalError(f"the folder {folder} cannot be made: {error}") from error
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
-        """Replace a file's content; make its folder anew if that is gone."""
         path = self._path(name)
         try:
             if not path.parent.exists():
@@ -128,13 +102,12 @@ class RealDisk:
             raise DiskError(f"{path} cannot be written: {error}") from error
 
     def sync(self, name: str) -> None:
-        """Flush a file and its folder entry to the device."""
-        file = self._path(name)
-        for path, flags in ((file, os.O_RDWR), (file.parent, os.O_RDONLY)):
-            try:
-                _flush(path, flags)
-            except OSError as error:
-                raise DiskError(f"{path} cannot be flushed: {error}") from error
+        path = self._path(name)
+        try:
+            flush(path)
+            flush(path.parent)
+        except OSError as error:
+            raise DiskError(f"{path} cannot be flushed: {error}") from error
 
     def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
         path = self._path(name)
@@ -149,26 +122,15 @@ class RealDisk:
         return self._elsewhere.get(name, self._folder / name)
 
     def close(self) -> None:
-        """Release the lock of the folder."""
         if self._lock is not None:
             self._lock.close()
-
-
-def _flush(path: Path, flags: int) -> None:
-    handle = os.open(path, flags)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def write_bytes_per_s(folder: Path, size_bytes: int) -> float | None:
     """Measure the speed of writing and flushing one file; None if it cannot be written.
 
-    Args:
-        folder: an existing folder on the disk; the file in it has no name, so it goes with this
-            process whatever happens.
-        size_bytes: size of the file. A small one may fit into the disk's own memory.
+    The file has no name in its folder, so it goes with this process whatever happens. A small one
+    may fit into the disk's own memory.
     """
     clock, piece = MonotonicClock(), os.urandom(PIECE_BYTES)
     try:

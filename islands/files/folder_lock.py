@@ -7,11 +7,8 @@ import fcntl
 from pathlib import Path
 from typing import IO
 
-from islands.files.whole_files import flush_folder
+from islands.files.whole_files import flush
 from islands.protocol.errors import UserError, unusable
-
-IN_USE = "is in use by another"
-"""What a refusal of a locked folder says of it."""
 
 
 def make_private(folder: Path) -> None:
@@ -21,20 +18,15 @@ def make_private(folder: Path) -> None:
     """
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for made in missing:
-        flush_folder(made.parent)
+    for each in missing:
+        flush(each.parent)
 
 
 def lock_folder(folder: Path, name: str, user: str) -> IO[bytes]:
     """Make the folder if it is missing, and lock it against other processes.
 
-    Args:
-        folder: the folder to lock.
-        name: name of the lock file in it.
-        user: what kind of process may hold the lock, such as "hub"; the error message names it.
-
-    Returns:
-        The lock file; closing it releases the lock.
+    Return its lock file of this name, whose closing releases the lock. The error message names the
+    `user` that may hold it, such as "hub".
     """
     try:
         make_private(folder)
@@ -46,7 +38,7 @@ def lock_folder(folder: Path, name: str, user: str) -> IO[bytes]:
     except BlockingIOError as error:
         file.close()
         raise UserError(
-            f"the folder {folder} {IN_USE} {user}; choose another, or end that one"
+            f"the folder {folder} is in use by another {user}; choose another, or end that one"
         ) from error
     except OSError:
         return file  # the file system has no locks, so the folder stays unlocked

@@ -32,14 +32,11 @@ def older(path: Path) -> Path:
 class RotatingFile:
     """Appends lines to a file, and rotates it when it has grown to a limit.
 
-    Args:
-        path: the growing file; an existing file is continued, on a new line.
-        limit_bytes: size at which the file is rotated.
-        head: a whole line that begins each file, and each continuation of one.
+    An existing file is continued, on a new line. `head` is a whole line that begins each file, and
+    each continuation of one. The first `write` opens it, because the disk may be full before.
     """
 
     def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES, head: bytes = b"") -> None:
-        """Leave opening the file to the first `write`, because the disk may be full now."""
         self._path = path
         self._limit_bytes = limit_bytes
         self._head = head
@@ -133,7 +130,7 @@ class GrowingFile(Protocol):
 
 
 def nobody(_: str) -> None:
-    """Ignore a sentence: nobody is told."""
+    """Ignore a sentence."""
 
 
 @dataclass(slots=True, eq=False)
@@ -141,7 +138,7 @@ class SpooledFile:
     """The queue of entries for one file.
 
     Attributes:
-        dropped: How many entries found no room, or were not written before the spool closed.
+        dropped: How many entries are lost, for lack of room or since the spool closed.
         error: Why the last write to the file failed; "" if it succeeded.
     """
 
@@ -158,21 +155,21 @@ class SpooledFile:
 
 
 class Spool:
-    """Writes to the files of one folder.
+    """Writes to the files of one folder, on a thread that starts with the first entry.
 
-    Args:
-        place: folder of the files; the reports name it.
-        told: called on the spool's thread with a sentence when files cannot be written and when
-            they can be again, and by `close` with what was lost.
-        kept_bytes: bytes that may wait for one file.
+    `report` is called on that thread with a sentence when files cannot be written and when they can
+    be again, and by `close` with what was lost.
     """
 
     def __init__(
-        self, place: Path, told: Callable[[str], object] = nobody, *, kept_bytes: int = KEPT_BYTES
+        self,
+        folder: Path,
+        report: Callable[[str], object] = nobody,
+        *,
+        kept_bytes: int = KEPT_BYTES,
     ) -> None:
-        """Make a spool, whose thread starts with the first entry."""
-        self._place = place
-        self._told = told
+        self._folder = folder
+        self._report = report
         self._kept_bytes = kept_bytes
         self._inlets: list[SpooledFile] = []
         self._contents: dict[Path, bytes] = {}
@@ -180,7 +177,7 @@ class Spool:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
-        self._told_trouble = ""
+        self._reported_trouble = ""
 
     def inlet(self, file: GrowingFile) -> SpooledFile:
         """Return the queue for a file, which this spool closes when it ends."""
@@ -210,7 +207,6 @@ class Spool:
 
     @property
     def dropped(self) -> int:
-        """How many entries of all files are lost."""
         return sum(inlet.dropped for inlet in self._inlets)
 
     @property
@@ -223,7 +219,7 @@ class Spool:
             return ""
         lost = f"; {self.dropped:,} entries are lost so far" if self.dropped else ""
         why = errors[0] if errors else "the disk does not answer"
-        return f"{self._place} cannot be written: {why}{lost}; the run goes on"
+        return f"{self._folder} cannot be written: {why}{lost}; the run goes on"
 
     def close(self) -> None:
         """Write what waits, for at most `CLOSE_S`, and report what could not be written."""
@@ -242,7 +238,7 @@ class Spool:
             lost = [f"{self.dropped:,} entries"] if self.dropped else []
             lost += [f"the newest {path.name}" for path in self._contents]
         if lost:
-            self._told(f"missing in {self._place}, which cannot be written: {', '.join(lost)}")
+            self._report(f"missing in {self._folder}, which cannot be written: {', '.join(lost)}")
 
     def _start(self) -> None:
         if self._thread is None:
@@ -255,7 +251,7 @@ class Spool:
         failed = False
         while not self._closing.wait(RETRY_S if failed else PAUSE_S):
             failed = self._write_all()
-            self._tell()
+            self._report_trouble()
         self._write_all()
         self._close_files()
 
@@ -293,15 +289,15 @@ class Spool:
                     break
         return chunk
 
-    def _tell(self) -> None:
+    def _report_trouble(self) -> None:
         """Report once when trouble begins, and once when it is over."""
         trouble = self.trouble
-        if trouble and not self._told_trouble:
-            self._told(trouble)
-        elif self._told_trouble and not trouble:
+        if trouble and not self._reported_trouble:
+            self._report(trouble)
+        elif self._reported_trouble and not trouble:
             lost = f"; {self.dropped:,} entries are lost" if self.dropped else "; nothing is lost"
-            self._told(f"{self._place} can be written again{lost}")
-        self._told_trouble = trouble
+            self._report(f"{self._folder} can be written again{lost}")
+        self._reported_trouble = trouble
 
     def _close_files(self) -> None:
         for inlet in self._inlets:
@@ -310,7 +306,6 @@ class Spool:
 
 
 def _error_of(work: Callable[[T], None], what: T) -> str:
-    """Run some work, and return the text of its disk error; "" if there is none."""
     try:
         work(what)
     except OSError as error:

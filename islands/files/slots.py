@@ -49,7 +49,6 @@ class _Array:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the array."""
         try:
             dtype = np.dtype(self.dtype)
         except (TypeError, SyntaxError) as error:  # NumPy parses a string with a comma
@@ -76,11 +75,9 @@ class _Header:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What one slot claims to hold; `load` verifies it.
+    """What the slot in a file claims to hold; `load` verifies it.
 
     Attributes:
-        file: name of the slot's file.
-        header: the header that the file holds, not yet verified by the digest.
         content: all bytes up to the metadata.
     """
 
@@ -95,7 +92,6 @@ class Head:
 
     @property
     def version(self) -> Version | None:
-        """Version of the value in the record, if it holds one."""
         return self.header.version
 
 
@@ -114,10 +110,8 @@ class SlotPair:
     """The state of the two files of a name.
 
     Attributes:
-        files: Names of both files.
-        heads: Heads of the files that claim to hold a record.
+        heads: Of the files that claim to hold a record.
         damaged: Files without a readable head, and files that are missing but existed before.
-        missing: Files that do not exist.
     """
 
     files: tuple[str, ...]
@@ -127,7 +121,6 @@ class SlotPair:
 
     @property
     def there(self) -> bool:
-        """Whether at least one of the files exists."""
         return len(self.missing) < len(self.files)
 
 
@@ -143,14 +136,12 @@ class Slots:
     """Reads and writes the records on one disk."""
 
     def __init__(self, disk: Disk) -> None:
-        """Use a disk, without reading or writing yet."""
         self._disk = disk
         self._given_up = False
         self._sequences: dict[str, dict[str, int]] = {}
         self._paired: dict[str, None] = {}
 
     def heads(self, name: str) -> list[Head]:
-        """Return the heads of the slots of a name that claim to hold a record."""
         return self.look(name).heads
 
     def look(self, name: str) -> SlotPair:
@@ -187,9 +178,9 @@ class Slots:
 
     def other_format(self, names: Iterable[str]) -> str | None:
         """Return the magic of these names' slots, if another version wrote all that exist."""
-        found = {self._magic(file) for name in names for file in _files(name)}
-        others = sorted(one for one in found if one.startswith(FORMAT) and one != MAGIC)
-        return others[-1].decode(errors="replace") if others and MAGIC not in found else None
+        written = {self._magic(file) for name in names for file in _files(name)}
+        others = sorted(one for one in written if one.startswith(FORMAT) and one != MAGIC)
+        return others[-1].decode(errors="replace") if others and MAGIC not in written else None
 
     def _magic(self, name: str) -> bytes:
         file = self._disk.open(name)
@@ -211,14 +202,14 @@ class Slots:
             if not self._fill(file, memoryview(metadata), digest.update):
                 return None
             arrays: dict[str, NDArray[np.generic]] = {}
-            for told in header.arrays:
-                array = told.empty()
+            for stated in header.arrays:
+                array = stated.empty()
                 if array is None or not self._fill(file, _bytes_of(array), digest.update):
                     return None
-                arrays[told.name] = array
-            told_digest = bytearray(DIGEST_BYTES)
-            file.read_into(memoryview(told_digest))
-        if digest.digest(length=DIGEST_BYTES) != told_digest:
+                arrays[stated.name] = array
+            stated_digest = bytearray(DIGEST_BYTES)
+            file.read_into(memoryview(stated_digest))
+        if digest.digest(length=DIGEST_BYTES) != stated_digest:
             return None
         return Record(header.sequence, header.version, bytes(metadata), arrays)
 
@@ -231,8 +222,9 @@ class Slots:
 
         With this the first write need not find out which slot is older.
         """
-        kept = {} if head is None else {head.file: head.sequence}
-        self._sequences[name] = {file: kept.get(file, VOID) for file in _files(name)}
+        self._sequences[name] = dict.fromkeys(_files(name), VOID)
+        if head is not None:
+            self._sequences[name][head.file] = head.sequence
 
     def give_up(self) -> None:
         """Abort reads on another thread soon, with a JournalError."""
@@ -263,8 +255,8 @@ class Slots:
         """Return the sequence numbers of a name's two files; `VOID` if no whole record is there."""
         if name not in self._sequences:
             heads = self.heads(name)
-            whole = {head.file: head.sequence for head in heads if self.load(head) is not None}
-            self._sequences[name] = {file: whole.get(file, VOID) for file in _files(name)}
+            self.keep(name, None)
+            self._sequences[name] |= {h.file: h.sequence for h in heads if self.load(h) is not None}
         return self._sequences[name]
 
     def _head(self, name: str) -> Head | None:
@@ -278,13 +270,13 @@ class Slots:
             (length,) = struct.unpack("<Q", start[len(MAGIC) :])
             if length > HEADER_BYTES_MAX:
                 return None
-            told = bytearray(length)
-            if file.read_into(memoryview(told)) < length:
+            text = bytearray(length)
+            if file.read_into(memoryview(text)) < length:
                 return None
-            header = _decoded(told)
+            header = _decoded(text)
             if header is None or _size_bytes(header, length) != file.size:
                 return None
-            return Head(name, header, bytes(start + told))
+            return Head(name, header, bytes(start + text))
 
     def _fill(
         self, file: DiskFile, buffer: memoryview, seen: Callable[[memoryview], object]
@@ -292,8 +284,7 @@ class Slots:
         """Read until a buffer is full; return False if the file ends before that."""
         for at in range(0, len(buffer), CHUNK_BYTES):
             if self._given_up:
-                message = "reading the journal was given up"
-                raise JournalError(message)
+                raise JournalError("reading the journal was given up")
             chunk = buffer[at : at + CHUNK_BYTES]
             if file.read_into(chunk) < len(chunk):
                 return False

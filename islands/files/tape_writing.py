@@ -40,7 +40,6 @@ class FileTape:
     """
 
     def __init__(self, path: Path, spool: Spool, *, limit_bytes: int = LIMIT_BYTES) -> None:
-        """Prepare the tape; its file is opened with the first entry."""
         self._spool = spool
         self._inlet = spool.inlet(RotatingFile(path, limit_bytes, HEAD + b"\n"))
         self._noted = 0
@@ -49,8 +48,8 @@ class FileTape:
         """Queue one entry; a process that is killed loses only the entries of its last moment."""
         lost = self._inlet.dropped - self._noted
         if lost and not self._inlet.error:
-            told = encode_entry(at_s, actor, EntriesLost(lost)) + b"\n"
-            self._noted += lost if self._inlet.add(told) else 0
+            note = encode_entry(at_s, actor, EntriesLost(lost)) + b"\n"
+            self._noted += lost if self._inlet.add(note) else 0
         self._inlet.add(encode_entry(at_s, actor, entry) + b"\n")
 
     def close(self) -> None:

@@ -30,12 +30,12 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
-    flush_folder(path.parent)
+    flush(path.parent)
 
 
-def flush_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power loss: a rename is lost with its folder's entry."""
-    handle = os.open(folder, os.O_RDONLY)
+def flush(path: Path) -> None:
+    """Make a file, or the names in a folder, survive a power loss."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -57,8 +57,8 @@ _SEAL = re.compile(rb',\n"blake3":"[0-9a-f]{32}"\}\n\Z')
 def sealed(content: bytes) -> bytes:
     """Return a JSON object with its digest added."""
     open_end = content.strip().removesuffix(b"}").rstrip()
-    told = blake3(open_end).hexdigest(length=DIGEST_BYTES).encode()
-    return open_end + b',\n"blake3":"' + told + b'"}\n'
+    digest = blake3(open_end).hexdigest(length=DIGEST_BYTES).encode()
+    return open_end + b',\n"blake3":"' + digest + b'"}\n'
 
 
 def unsealed(data: bytes) -> bytes | None:
@@ -69,15 +69,14 @@ def unsealed(data: bytes) -> bytes | None:
 
 
 def write_sealed(path: Path, content: bytes) -> None:
-    """Replace a file by a sealed object; a crash leaves the old file or the new one, whole."""
+    """Replace a file by a sealed object, as `atomic_write` does."""
     replace_file(path, sealed(content))
 
 
 def replace_sealed(path: Path, content: bytes) -> bool:
     """Replace a file by a sealed object without waiting for the disk, which would block a loop.
 
-    Returns:
-        Whether it is replaced; a full or broken disk leaves the old file.
+    Return whether it is replaced; a full or broken disk leaves the old file.
     """
     fresh = path.with_suffix(".new")
     try:

@@ -21,18 +21,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from islands.layout.leaves import (
-    Fragment,
-    Layout,
-    Leaf,
-    Piece,
-    layout_of,
-)
+from islands.layout.leaves import Fragment, Layout, Leaf, Piece, layout_of
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.settings.choices import Pattern
 
 MIN_PIECE_BYTES = 64 * 1024
-_Placed = tuple[int, Leaf]  # its index among all leaves
+_Indexed = tuple[int, Leaf]  # its index among all leaves
 _BYTES_PER_ELEMENT = 4  # published values are float32, whatever the leaf's own dtype
 
 
@@ -45,33 +39,25 @@ def plan(
     labels: Mapping[str, str] | None = None,
     beside: Mapping[str, str] | None = None,
 ) -> Layout:
-    """Spread the trainable leaves over at most `count` fragments.
+    """Spread the trainable leaves over at most `count` fragments (P), as on every machine.
 
     Args:
         leaves: The trainable leaves, in the order of the model's tree.
-        count: Number of fragments asked for (P); a small model gets fewer.
-        pattern: `balanced`, `strided` or `layers`.
+        count: A small model gets fewer fragments.
         min_piece_bytes: A fragment needs one piece of at least this size, in float32.
         labels: Further facts that enter the fingerprint.
         beside: The path of each leaf that lies beside another, and that other's path; both have
             one shape and one stack.
-
-    Returns:
-        The layout; equal arguments give an equal layout on every machine.
-
-    Raises:
-        SettingsError: The count is below 1, or the pattern is unknown or unfit for this model.
-        TaskError: There are no trainable elements, a leaf is not floating, or a path occurs twice.
     """
     _check(leaves, count, pattern)
     least = max(1, -(-min_piece_bytes // _BYTES_PER_ELEMENT))
     spread = _balanced if pattern == Pattern.BALANCED else _layered
-    leading: list[_Placed] = []
-    followers: dict[str, list[_Placed]] = {}
+    leading: list[_Indexed] = []
+    followers: dict[str, list[_Indexed]] = {}
     for index, leaf in enumerate(leaves):
-        led_by = (beside or {}).get(leaf.path)
-        placed = leading if led_by is None else followers.setdefault(led_by, [])
-        placed.append((index, leaf))
+        leader = (beside or {}).get(leaf.path)
+        group = leading if leader is None else followers.setdefault(leader, [])
+        group.append((index, leaf))
     bins = [
         [*pieces, *_besides(pieces, followers)] for pieces in spread(leading, count, least, pattern)
     ]
@@ -81,27 +67,27 @@ def plan(
 
 def _check(leaves: Sequence[Leaf], count: int, pattern: str) -> None:
     if count < 1:
-        message = f"{count} fragments asked for; at least 1 is needed"
-        raise SettingsError(message)
+        raise SettingsError(f"{count} fragments asked for; at least 1 is needed")
     if pattern not in tuple(Pattern):
-        message = f"fragment pattern '{pattern}' is unknown; use one of {', '.join(Pattern)}"
-        raise SettingsError(message)
+        known = ", ".join(Pattern)
+        raise SettingsError(f"fragment pattern '{pattern}' is unknown; use one of {known}")
     seen: set[str] = set()
     for leaf in leaves:
         if not re.match(r"b?float\d", leaf.dtype):
-            message = f"{leaf.path} is {leaf.dtype}: only floating leaves train; freeze it instead"
-            raise TaskError(message)
+            raise TaskError(
+                f"{leaf.path} is {leaf.dtype}: only floating leaves train; freeze it instead"
+            )
         if leaf.path in seen:
-            message = f"the path {leaf.path} occurs twice among the trainable leaves"
-            raise TaskError(message)
+            raise TaskError(f"the path {leaf.path} occurs twice among the trainable leaves")
         seen.add(leaf.path)
     if not any(leaf.size for leaf in leaves):
-        message = "the model has no trainable elements; the trainable filter lets nothing through"
-        raise TaskError(message)
+        raise TaskError(
+            "the model has no trainable elements; the trainable filter lets nothing through"
+        )
 
 
 def _besides(
-    pieces: Sequence[Piece], followers: Mapping[str, Sequence[_Placed]]
+    pieces: Sequence[Piece], followers: Mapping[str, Sequence[_Indexed]]
 ) -> Iterator[Piece]:
     """Yield, for each piece, the same rows of the leaves that lie beside its leaf."""
     for piece in pieces:
@@ -110,7 +96,7 @@ def _besides(
 
 
 def _balanced(
-    leaves: Sequence[_Placed], count: int, least: int, _pattern: Pattern
+    leaves: Sequence[_Indexed], count: int, least: int, _pattern: Pattern
 ) -> list[list[Piece]]:
     """Put pieces in descending size, each into the lightest of P_eff bins."""
     pieces, count = _cut_all(leaves, count, least)
@@ -120,15 +106,11 @@ def _balanced(
 
 
 def _layered(
-    leaves: Sequence[_Placed], count: int, least: int, pattern: Pattern
+    leaves: Sequence[_Indexed], count: int, least: int, pattern: Pattern
 ) -> list[list[Piece]]:
-    """Put whole layers into bins, consecutive or strided; other leaves go to the lightest bin.
-
-    Raises:
-        SettingsError: No path carries a layer's number and no leaf is stacked; use `balanced`.
-    """
+    """Put whole layers into bins, consecutive or strided; other leaves go to the lightest bin."""
     layers: dict[int, list[Piece]] = {}
-    others: list[_Placed] = []
+    others: list[_Indexed] = []
     for index, leaf in leaves:
         number = re.search(r"(?:^|/)(\d+)(?:/|$)", leaf.path)
         if leaf.size and leaf.stack > 1:
@@ -142,17 +124,16 @@ def _layered(
         else:
             others.append((index, leaf))
     if not layers:
-        message = (
+        raise SettingsError(
             f"pattern is {pattern}; it needs numbered or stacked layers, and no path of this model "
             "has a number: use balanced, or let the task's stack(path) tell what is stacked"
         )
-        raise SettingsError(message)
     enough = sum(p.size >= least for layer in layers.values() for p in layer)
     count = max(1, min(count, len(layers), enough))
     bins: list[list[Piece]] = [[] for _ in range(count)]
-    for place, number_ in enumerate(sorted(layers)):
-        target = place % count if pattern == Pattern.STRIDED else place * count // len(layers)
-        bins[target].extend(layers[number_])
+    for index, layer in enumerate(sorted(layers)):
+        target = index % count if pattern == Pattern.STRIDED else index * count // len(layers)
+        bins[target].extend(layers[layer])
     fair = sum(leaf.size for _, leaf in leaves) / count
     _fill_lightest(bins, [p for i, leaf in others for p in _cut(leaf, i, fair, least)])
     return bins
@@ -167,7 +148,7 @@ def _fill_lightest(bins: list[list[Piece]], pieces: Sequence[Piece]) -> None:
         loads[lightest] += piece.size
 
 
-def _cut_all(leaves: Sequence[_Placed], count: int, least: int) -> tuple[list[Piece], int]:
+def _cut_all(leaves: Sequence[_Indexed], count: int, least: int) -> tuple[list[Piece], int]:
     """Cut leaves above the fair share and determine P_eff; `count` falls until it stays."""
     total = sum(leaf.size for _, leaf in leaves)
     while True:
@@ -223,9 +204,9 @@ def _piece(leaf: Leaf, index: int, start: int, stop: int) -> Piece:
 
 def _fragment(index: int, pieces: Sequence[Piece]) -> Fragment:
     """Lay out pieces one after another, in the order of the model's tree."""
-    placed: list[Piece] = []
+    located: list[Piece] = []
     offset = 0
     for piece in sorted(pieces, key=lambda p: (p.leaf, p.row_start)):
-        placed.append(replace(piece, offset=offset))
+        located.append(replace(piece, offset=offset))
         offset += piece.size
-    return Fragment(index, tuple(placed), offset)
+    return Fragment(index, tuple(located), offset)

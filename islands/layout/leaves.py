@@ -15,9 +15,8 @@ always one contiguous range of the raveled leaf, and a stack is cut between its 
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import zip_longest
 from typing import Literal
 
 import numpy as np
@@ -34,7 +33,7 @@ VALUE_BYTES = 4
 
 STATE_PREFIX = "state:"
 MOMENTS_PREFIX = "moments:"
-"""Prefix of the path of a leaf of the task's state, where it stands beside parameters."""
+"""Prefixes of the paths of leaves that are no parameters, beside those that are."""
 
 
 class Role(StrEnum):
@@ -50,7 +49,7 @@ class Role(StrEnum):
 
 
 def default_role(path: str) -> Role:
-    """Return the role of a leaf whose task does not say: embedding if its path contains `embed`."""
+    """Return the role of a leaf whose task names none: embedding if its path has `embed` in it."""
     return Role.EMBEDDING if "embed" in path.lower() else Role.MATRIX
 
 
@@ -60,9 +59,7 @@ class Leaf:
 
     Attributes:
         path: Its keys in the model's tree, joined by `/`.
-        shape: Its whole shape; `()` for a scalar.
         dtype: Name of its floating dtype on the learner.
-        role: How it is merged.
         stack: Number of tensors stacked along its leading axes; 1 when it is not stacked.
     """
 
@@ -74,7 +71,6 @@ class Leaf:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
         return math.prod(self.shape)
 
     @property
@@ -85,20 +81,16 @@ class Leaf:
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """Shape of one row."""
         return self.shape[self._stacked_axes() + 1 :]
 
     def _stacked_axes(self) -> int:
-        """Count the leading axes that make up the stack.
-
-        Raises:
-            TaskError: The stack is no product of leading axes; correct the task's `stack`.
-        """
+        """Count the leading axes that make up the stack."""
         for axes in range(len(self.shape) + 1):
             if math.prod(self.shape[:axes]) == self.stack:
                 return axes
-        message = f"{self.path}: a stack of {self.stack} is not made of leading axes {self.shape}"
-        raise TaskError(message)
+        raise TaskError(
+            f"{self.path}: a stack of {self.stack} is not made of leading axes {self.shape}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +98,9 @@ class Piece:
     """A range of rows of one leaf, and where it lies in its fragment's buffer.
 
     Attributes:
-        path: Path of the leaf.
         leaf: Index of the leaf in `Layout.leaves`.
-        row_start: First row of the leaf in the piece.
-        row_stop: Row after the last.
         shape: Shape of the piece; the leaf's own when it is the whole leaf.
         size: Number of elements.
-        role: The leaf's role.
         entry_rows: Rows of one stacked entry; all rows of the leaf when it is not stacked.
         offset: First element in the fragment's flat buffer.
     """
@@ -130,15 +118,15 @@ class Piece:
     @property
     def start(self) -> int:
         """First element in the raveled leaf."""
-        return self.row_start * self._row_size
+        return self.row_start * self.row_size
 
     @property
     def stop(self) -> int:
         """Element after the last in the raveled leaf."""
-        return self.row_stop * self._row_size
+        return self.row_stop * self.row_size
 
     @property
-    def _row_size(self) -> int:
+    def row_size(self) -> int:
         return self.size // (self.row_stop - self.row_start)
 
 
@@ -181,8 +169,7 @@ class Layout:
 
     Attributes:
         leaves: The trainable leaves, in the order of the model's tree.
-        fragments: The fragments; none is empty.
-        pattern: How leaves were spread.
+        fragments: None is empty.
         labels: Further facts that all members must share (task, tokenizer, corpus digest), sorted.
         fingerprint: blake2b-128 of `describe()`.
     """
@@ -199,20 +186,32 @@ class Layout:
         return sum(fragment.size for fragment in self.fragments)
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The size of the model, as a text for people."""
         state = [leaf for leaf in self.leaves if leaf.role is Role.STATE]
         averaged = sum(leaf.size for leaf in state)
-        told = f"{self.size - averaged:,} parameters in {len(self.leaves) - len(state)} tensors"
-        return f"{told} (and {averaged:,} numbers of its state)" if state else told
+        text = f"{self.size - averaged:,} parameters in {len(self.leaves) - len(state)} tensors"
+        return f"{text} (and {averaged:,} numbers of its state)" if state else text
 
     def describe(self) -> tuple[str, ...]:
         """Describe the layout in readable lines; layouts with equal lines are equal."""
-        return _describe(self.leaves, self.fragments, self.pattern, self.labels)
+        lines = [f"{name} = {value}" for name, value in self.labels]
+        for leaf in self.leaves:
+            stack = f" stack of {leaf.stack}" if leaf.stack > 1 else ""
+            shape = ",".join(map(str, leaf.shape))
+            lines.append(f"leaf {leaf.path}: {leaf.dtype}[{shape}] {leaf.role}{stack}")
+        lines.append(f"pattern = {self.pattern}, {len(self.fragments)} fragments")
+        for fragment in self.fragments:
+            ranges = (f"{p.path}[{p.row_start}:{p.row_stop}]" for p in fragment.pieces)
+            lines.append(f"fragment {fragment.index}: {' '.join(ranges)}")
+        return tuple(lines)
 
     def first_difference(self, other: "Layout") -> str | None:
         """Return a text with the first line in which two layouts differ; None when they agree."""
-        return first_difference(self.describe(), other.describe())
+        for mine, theirs in zip(self.describe(), other.describe(), strict=False):
+            if mine != theirs:  # no description begins another: it states its number of fragments
+                return f"here {mine}; there {theirs}"
+        return None
 
     def assemble(self, values: Sequence[NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
         """Build the leaves by path from one flat float32 value per fragment."""
@@ -259,17 +258,9 @@ def layout_of(
 ) -> Layout:
     """Make a layout of planned fragments, and compute its fingerprint."""
     sorted_labels = tuple(sorted(labels.items()))
-    lines = _describe(leaves, fragments, pattern, sorted_labels)
-    digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
-    return Layout(tuple(leaves), tuple(fragments), pattern, sorted_labels, digest)
-
-
-def first_difference(here: Sequence[str], there: Sequence[str]) -> str | None:
-    """Return a text with the first line in which two descriptions differ; None when they agree."""
-    for mine, theirs in zip_longest(here, there):
-        if mine != theirs:
-            return f"here {mine or 'nothing more'}; there {theirs or 'nothing more'}"
-    return None
+    layout = Layout(tuple(leaves), tuple(fragments), pattern, sorted_labels, "")
+    digest = hashlib.blake2b("\n".join(layout.describe()).encode(), digest_size=16)
+    return replace(layout, fingerprint=digest.hexdigest())
 
 
 def read(fragment: Fragment, leaves: Sequence[NDArray[np.generic]]) -> NDArray[np.float32]:
@@ -282,9 +273,7 @@ def read(fragment: Fragment, leaves: Sequence[NDArray[np.generic]]) -> NDArray[n
 
 
 def write(
-    fragment: Fragment,
-    value: NDArray[np.generic],
-    leaves: Sequence[NDArray[np.float32]],
+    fragment: Fragment, value: NDArray[np.generic], leaves: Sequence[NDArray[np.float32]]
 ) -> None:
     """Copy a fragment's flat value into the (contiguous) leaves it is made of."""
     for piece in fragment.pieces:
@@ -293,7 +282,7 @@ def write(
 
 
 def _units(piece: Piece) -> Iterator[Unit]:
-    row_size = piece.size // (piece.row_stop - piece.row_start)
+    row_size = piece.row_size
     row = piece.row_start
     while row < piece.row_stop:
         stop = min(piece.row_stop, (row // piece.entry_rows + 1) * piece.entry_rows)
@@ -302,21 +291,3 @@ def _units(piece: Piece) -> Iterator[Unit]:
         offset = piece.offset + (row - piece.row_start) * row_size
         yield Unit(offset, size, "average" if small else "rda", piece.role is not Role.STATE)
         row = stop
-
-
-def _describe(
-    leaves: Sequence[Leaf],
-    fragments: Sequence[Fragment],
-    pattern: Pattern,
-    labels: Sequence[tuple[str, str]],
-) -> tuple[str, ...]:
-    lines = [f"{name} = {value}" for name, value in labels]
-    for leaf in leaves:
-        stack = f" stack of {leaf.stack}" if leaf.stack > 1 else ""
-        shape = ",".join(map(str, leaf.shape))
-        lines.append(f"leaf {leaf.path}: {leaf.dtype}[{shape}] {leaf.role}{stack}")
-    lines.append(f"pattern = {pattern}, {len(fragments)} fragments")
-    for fragment in fragments:
-        ranges = (f"{p.path}[{p.row_start}:{p.row_stop}]" for p in fragment.pieces)
-        lines.append(f"fragment {fragment.index}: {' '.join(ranges)}")
-    return tuple(lines)

@@ -1,8 +1,8 @@
-"""The trained tensors of a loop of a user's own, as the first loop of a run tells its hub.
+"""The trained tensors of a loop of a user's own, as a run's first loop reports them to its hub.
 
 It is JSON: a list of leaves, each with its path, shape, dtype, role and stack; and, where the
 syncer is to lease the records of the loops' data, how many there are, and in how many shards.
-Whoever tells it, what it claims is bounded before anything is planned by it.
+Whoever sends it, what it claims is bounded before anything is planned by it.
 """
 
 import math
@@ -17,20 +17,17 @@ SHARDS = 64
 
 LEAVES_MAX = 1 << 16
 """Most tensors, each entry of a stack counted."""
-
 PATH_MAX = 1024
 """Most characters of a path."""
-
 DIMENSIONS_MAX = 16
 SIZE_MAX = 1 << 50
-"""Most dimensions of a leaf, and most elements of all together."""
+"""Most elements of all tensors together."""
 
 
 class LoopLayout(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a loop trains, and how its data is leased.
 
     Attributes:
-        leaves: the trained leaves.
         records: number of records of the loops' data; 0: each loop reads data of its own.
         shards: number of shards in which they are leased.
     """
@@ -40,11 +37,7 @@ class LoopLayout(msgspec.Struct, frozen=True, omit_defaults=True):
     shards: int = SHARDS
 
     def __post_init__(self) -> None:
-        """Refuse shards without a record.
-
-        Raises:
-            SettingsError: name, value and what is allowed.
-        """
+        """Refuse shards without a record."""
         if self.records < 0:
             raise SettingsError(f"records is {self.records}; it must be at least 0")
         if self.shards < 1 or (self.records and self.shards > self.records):
@@ -53,18 +46,11 @@ class LoopLayout(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def encode_layout(layout: LoopLayout) -> bytes:
-    """Encode a layout as JSON."""
     return msgspec.json.encode(layout)
 
 
 def decode_layout(text: bytes | memoryview) -> LoopLayout:
-    """Decode a layout, and check what it claims.
-
-    Raises:
-        MsgspecError: the text is no layout.
-        SettingsError: there are shards without a record.
-        TaskError: there are too many leaves, one cannot be, or the text is nested too deep.
-    """
+    """Decode a layout, and check what it claims."""
     try:
         layout = msgspec.json.decode(text, type=LoopLayout)
     except RecursionError as error:
@@ -82,11 +68,7 @@ def decode_layout(text: bytes | memoryview) -> LoopLayout:
 
 
 def _check(leaf: Leaf) -> None:
-    """Refuse a leaf whose claims no model has.
-
-    Raises:
-        TaskError: names it, as far as it has a name.
-    """
+    """Refuse a leaf whose claims no model has."""
     path = leaf.path[:PATH_MAX]
     if not 0 < len(leaf.path) <= PATH_MAX or not leaf.path.isprintable():
         raise TaskError(f"a path is {path!r}; it must have 1 to {PATH_MAX} printable characters")

@@ -8,6 +8,7 @@ another incarnation. Where the hub is dialled with TLS, no learner is dialled wi
 """
 
 import hmac
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -206,7 +207,7 @@ class PeerLinks:
             opened=lambda: self._opened(member),
             received=lambda envelope: self._answered(member, envelope),
             closed=lambda: None,
-            settings=replace(self._actor.context.dialling, liveness_s=None),
+            settings=replace(self._actor.context.dialling, liveness_s=math.inf),
             network=self._network,
         )
 

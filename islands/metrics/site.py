@@ -26,8 +26,8 @@ from prometheus_client.registry import Collector
 from islands.metrics.catalogue import Sample, families
 from islands.protocol.settings.addresses import is_loopback
 from messaging.clock import LoopClock
-from messaging.websocket.door import Refused, Visit
 from messaging.websocket.security import Keyring, Secret, is_named
+from messaging.websocket.server import Refused, Visit
 
 KEPT_S = 0.5
 METRICS, STATUS, HEALTH, READY = "/metrics", "/status", "/healthz", "/readyz"
@@ -58,7 +58,7 @@ class Source(Collector, ABC):
 
 
 class MetricsSite:
-    """Answers the requests for a process's metrics; see `messaging.websocket.door.Site`.
+    """Answers the requests for a process's metrics; see `messaging.websocket.server.Site`.
 
     Args:
         source: what is read.

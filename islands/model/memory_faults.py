@@ -44,7 +44,7 @@ def hub_lacks(layout: Layout, settings: RunSettings, room_bytes: int | None) -> 
     if room_bytes is None or needed <= room_bytes:
         return ""
     return (
-        f"the syncer of {layout.told} takes at least {size(needed)} with one learner, and more "
+        f"the syncer of {layout.summary} takes at least {size(needed)} with one learner, and more "
         f"with each further one (its values alone are {size(VALUE_BYTES * layout.size)} in "
         f"float32), but this host has {size(room_bytes)}: start it on a host with more memory; "
         "--dry-run tells what each process holds"
@@ -54,7 +54,7 @@ def hub_lacks(layout: Layout, settings: RunSettings, room_bytes: int | None) -> 
 def _explained(
     kind: type[IslandsError], error: BaseException, layout: Layout | None
 ) -> IslandsError:
-    model = "this model" if layout is None else layout.told
+    model = "this model" if layout is None else layout.summary
     beside = "" if layout is None else f", {size(VALUE_BYTES * layout.size)} over all devices"
     return located(
         kind,

@@ -126,7 +126,7 @@ class TaskCheck:
     def _check_init(self) -> str:
         self._program = self._compiled_steps()
         refuse_chance(self._task)
-        return self._program.layout.told
+        return self._program.layout.summary
 
     def _compiled_steps(self, *, merges_moments: bool = False) -> CompiledSteps:
         settings = self._settings

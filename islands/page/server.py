@@ -47,8 +47,8 @@ from islands.run.hosting.process_runtime import token_of
 from islands.run.records.figures import RunFigures
 from islands.run.records.run_curves import curves_of
 from messaging.clock import WallClock
-from messaging.websocket.door import Refused, Visit
 from messaging.websocket.security import Secret, is_named
+from messaging.websocket.server import Refused, Visit
 
 if TYPE_CHECKING:
     from islands.run.coordinator import Coordinator

@@ -22,7 +22,7 @@ import msgspec
 
 from islands.files.growing_files import older
 from islands.files.plain_files import open_plain
-from islands.files.tailing import Place, Tail
+from islands.files.tailing import Position, Tail
 from islands.protocol.tape import learner_entries as learners
 from islands.protocol.tape import member_entries as members
 from islands.protocol.tape import process_entries as processes
@@ -76,7 +76,7 @@ class GrowingTape:
     def read(self) -> list[Entry]:
         """Return the entries that came since the last call; at first, the newest ones."""
         try:
-            return self._entries(self._tail.read() if self._tail.place.inode else self._newest())
+            return self._entries(self._tail.read() if self._tail.position.inode else self._newest())
         except OSError:
             return []  # there is no such file yet
 
@@ -88,7 +88,7 @@ class GrowingTape:
             file.seek(start)
             text = file.read(status.st_size - start)
         text = text[: text.rfind(b"\n") + 1]
-        self._tail.place = Place(status.st_ino, start + len(text))
+        self._tail.position = Position(status.st_ino, start + len(text))
         before = None if start else _tail(older(self._path), self._newest_bytes - len(text))
         if before is not None:
             self.whole, text = before[0], before[1] + text

@@ -51,7 +51,7 @@ def run_told(folder: Path, spec: RunSpec, plan: RunPlan) -> Told:
         "folder": folder.resolve().name,
         "task": spec.task,
         "preset": spec.preset,
-        "model": plan.layout.told,
+        "model": plan.layout.summary,
         "settings": msgspec.to_builtins(spec.settings),
         "fragments": fragments,
     }

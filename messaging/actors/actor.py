@@ -1,7 +1,7 @@
 """An actor: private state, one mailbox, and handlers that run one at a time.
 
 Others hold nothing of it but its reference. `tell` queues a message and returns at once; `stop`
-asks the actor to end after the messages that already wait in its mailbox.
+asks the actor to end after the messages that already wait in its mailbox. `run` runs once.
 
 An actor ends in one of three ways:
 
@@ -22,7 +22,7 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from messaging.actors.mailbox import Mailbox
-from messaging.errors import LocalFault, MailboxClosed
+from messaging.errors import MailboxClosed
 
 T = TypeVar("T")
 
@@ -35,38 +35,30 @@ MESSAGES_AT_ONCE = 8
 class Actor(Generic[T]):
     """Base class of actors: override the handlers, then start one with `await actor.run()`.
 
-    Attributes:
-        name: Unique among the actors of one system.
-        ref: The handle through which others reach this actor.
-        mailbox: Read it for statistics only (`high_water`, `dropped`); only `run` takes messages.
+    Others reach it through `ref`; only `run` takes messages from `mailbox`.
     """
 
     def __init__(
         self, name: str, *, capacity: int = DEFAULT_CAPACITY, room: int | None = None
     ) -> None:
-        """Make an actor with an empty mailbox, which takes messages before `run` as well."""
         self.name = name
         self.mailbox: Mailbox[T] = Mailbox(capacity, room=room)
-        self.ref: ActorRef[T] = ActorRef(name, self.mailbox)
-        self._started = False
+        self.ref: ActorRef[T] = ActorRef(self.mailbox)
 
     async def on_start(self) -> None:
-        """Prepare the actor; called once, before the first message."""
+        """Prepare the actor before its first message."""
 
     async def on_message(self, message: T) -> None:
         raise NotImplementedError
 
     async def on_stop(self, reason: str) -> None:
-        """Say goodbye; called once, after the last message."""
+        """Say goodbye after the last message."""
 
     async def on_failure(self, error: BaseException) -> None:
         """Report an error that a handler raised; the actor ends, whatever this does."""
 
     async def run(self) -> None:
         """Handle messages until the actor is stopped."""
-        if self._started:
-            raise LocalFault(f"actor {self.name!r} ran already: make a new one instead")
-        self._started = True
         try:
             await self._live()
         except Exception as error:
@@ -91,23 +83,11 @@ class Actor(Generic[T]):
 
 
 class ActorRef(Generic[T]):
-    """Handle by which other actors reach one actor. It may outlive the actor.
+    """Handle by which other actors reach one actor. It may outlive the actor."""
 
-    Attributes:
-        name: The actor's name.
-        stop_reason: Why the actor was asked to stop; None while nobody has asked.
-    """
-
-    __slots__ = ("_mailbox", "name", "stop_reason")
-
-    def __init__(self, name: str, mailbox: Mailbox[T]) -> None:
-        """Point to the actor that reads `mailbox`. Each actor makes its own reference."""
-        self.name = name
+    def __init__(self, mailbox: Mailbox[T]) -> None:
         self.stop_reason: str | None = None
         self._mailbox = mailbox
-
-    def __repr__(self) -> str:
-        return f"ActorRef({self.name!r})"
 
     @property
     def stopped(self) -> bool:
@@ -115,10 +95,9 @@ class ActorRef(Generic[T]):
         return self._mailbox.closed
 
     def tell(self, message: T) -> bool:
-        """Queue a message without waiting; call it only on the loop's thread.
+        """Queue a message without waiting; False if the actor has stopped, or its mailbox is full.
 
-        Returns:
-            False if the actor has stopped or its mailbox is full: the message is not handled.
+        Call it only on the loop's thread.
         """
         return self._mailbox.put_nowait(message)
 

@@ -2,7 +2,7 @@
 
 Writers that can wait, such as readers of links, first wait for room, which they get in first-come,
 first-served order: this backpressure slows many peers down to what the reader handles. A granted
-place belongs to its writer. So no writer waits for more than the messages that were queued before
+slot belongs to its writer. So no writer waits for more than the messages that were queued before
 it and one of each writer ahead of it, however much others send. Writers that cannot wait, such as
 timers, put their message at once, up to the capacity.
 """
@@ -23,46 +23,21 @@ class Mailbox(Generic[T]):
 
     Attributes:
         capacity: `put_nowait` refuses a message when so many wait.
-        room: `wait_room` blocks its caller while so many messages wait.
+        room: `wait_room` blocks its caller while so many messages wait; by default the capacity.
         high_water: The most messages that have ever waited at once (invariant I7).
-        dropped: How many messages were refused because the mailbox was full.
     """
 
-    __slots__ = (
-        "_closed",
-        "_given",
-        "_items",
-        "_turns",
-        "_waiter",
-        "capacity",
-        "dropped",
-        "high_water",
-        "room",
-    )
-
     def __init__(self, capacity: int, *, room: int | None = None) -> None:
-        """Make an empty, open mailbox.
-
-        Args:
-            capacity: The most messages that may wait; at least 1.
-            room: From how many waiting messages on `wait_room` blocks; by default the capacity.
-        """
-        if capacity < 1:
-            raise LocalFault(f"a mailbox needs a capacity of at least 1, not {capacity}")
-        if room is not None and not 1 <= room <= capacity:
-            raise LocalFault(f"a mailbox of {capacity} cannot have a room of {room}")
         self.capacity = capacity
         self.room = capacity if room is None else room
         self.high_water = 0
-        self.dropped = 0
         self._items: deque[T] = deque()
         self._turns: deque[asyncio.Future[None]] = deque()
-        self._given = 0  # places granted to writers that were woken and have not resumed yet
+        self._given = 0  # slots granted to writers that were woken and have not resumed yet
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
 
     def __len__(self) -> int:
-        """Return how many messages wait."""
         return len(self._items)
 
     @property
@@ -71,16 +46,9 @@ class Mailbox(Generic[T]):
         return self._closed
 
     def put_nowait(self, message: T) -> bool:
-        """Add a message.
-
-        Returns:
-            False if the mailbox is closed or full: the message was not added.
-        """
-        if self._closed:
-            return False
+        """Add a message; return False, without adding it, if the mailbox is closed or full."""
         items = self._items
-        if len(items) >= self.capacity:
-            self.dropped += 1
+        if self._closed or len(items) >= self.capacity:
             return False
         items.append(message)
         self.high_water = max(self.high_water, len(items))
@@ -91,7 +59,7 @@ class Mailbox(Generic[T]):
     async def wait_room(self) -> None:
         """Wait for room, behind writers that asked earlier; return at once if closed.
 
-        The caller must put its message before it awaits anything else; otherwise its place is
+        The caller must put its message before it awaits anything else; otherwise its slot is
         granted to the next writer.
         """
         if self._closed or (not self._turns and self._has_room()):
@@ -102,7 +70,7 @@ class Mailbox(Generic[T]):
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # the place was granted to us, and we do not use it
+            if not turn.cancelled():  # the slot was granted to us, and we do not use it
                 self._given -= 1
                 self._give_turns()
             raise
@@ -111,10 +79,7 @@ class Mailbox(Generic[T]):
             loop.call_soon(self._give_turns)
 
     async def get(self) -> T:
-        """Wait for a message and return the oldest one.
-
-        Cancelling this call loses no message.
-        """
+        """Wait for a message and return the oldest one; cancelling this loses no message."""
         while not self._items:
             if self._closed:
                 raise MailboxClosed("the mailbox is closed and empty")
@@ -125,10 +90,12 @@ class Mailbox(Generic[T]):
                 await self._waiter
             finally:
                 self._waiter = None
-        return self._take()
+        message = self._items.popleft()
+        if self._turns:
+            self._give_turns()
+        return message
 
     def close(self) -> None:
-        """Take no further messages. Those that wait can still be read."""
         self._closed = True
         self._wake()
         self._give_turns()
@@ -140,17 +107,11 @@ class Mailbox(Generic[T]):
         self._give_turns()
         return items
 
-    def _take(self) -> T:
-        message = self._items.popleft()
-        if self._turns:
-            self._give_turns()
-        return message
-
     def _has_room(self) -> bool:
         return len(self._items) + self._given < self.room
 
     def _give_turns(self) -> None:
-        """Resume as many writers as there are places; resume all if the mailbox is closed."""
+        """Resume as many writers as there are slots; resume all if the mailbox is closed."""
         while self._turns and (self._closed or self._has_room()):
             turn = self._turns.popleft()
             if not turn.done():

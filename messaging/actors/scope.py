@@ -14,37 +14,24 @@ from messaging.errors import LocalFault
 
 T = TypeVar("T")
 
-FailureReport = Callable[[str, BaseException], None]
-
 
 class Scope:
-    """Owner of tasks.
+    """Owner of tasks, as an async context manager or until `close`.
 
-    Use it as an async context manager, or call `close`. A task that fails does not end the
-    others; `on_failure` decides whether they end.
-
-    Attributes:
-        name: Prefix of the tasks' names; errors mention it as well.
-        failure: The first exception that a task raised, cancellation excepted.
+    A task that fails does not end the others. `on_failure` is called with its name, which begins
+    with that of the scope, and its exception; without it, `close` raises the first failure.
     """
 
-    def __init__(self, name: str = "scope", on_failure: FailureReport | None = None) -> None:
-        """Make an empty scope.
-
-        Args:
-            name: Prefix of the tasks' names.
-            on_failure: Called with the task's name and its exception as soon as a task fails.
-                Without it `close` raises the first failure.
-        """
+    def __init__(
+        self,
+        name: str = "scope",
+        on_failure: Callable[[str, BaseException], None] | None = None,
+    ) -> None:
         self.name = name
-        self.failure: BaseException | None = None
+        self._failure: BaseException | None = None
         self._on_failure = on_failure
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order of their start
         self._closed = False
-
-    def __len__(self) -> int:
-        """Return how many tasks have not ended."""
-        return len(self._tasks)
 
     @property
     def closed(self) -> bool:
@@ -52,7 +39,6 @@ class Scope:
         return self._closed
 
     async def __aenter__(self) -> Self:
-        """Enter the scope; this starts no task."""
         return self
 
     async def __aexit__(
@@ -90,39 +76,31 @@ class Scope:
             if task is current:
                 del self._tasks[task]
                 continue
-            task.cancel()
             try:
-                await _ended(task)
+                await _cancel(task)
             except asyncio.CancelledError:
                 interrupted = True  # the owner was cancelled meanwhile: still cancel the rest
         if interrupted:
             raise asyncio.CancelledError
 
     def _raise_failure(self) -> None:
-        if self.failure is not None and self._on_failure is None:
-            raise self.failure
+        if self._failure is not None and self._on_failure is None:
+            raise self._failure
 
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if error is None:
             return
-        if self.failure is None:
-            self.failure = error
+        if self._failure is None:
+            self._failure = error
         if self._on_failure is not None:
             self._on_failure(task.get_name(), error)
 
 
-async def _ended(task: asyncio.Task[Any]) -> None:
-    """Wait for a task to end without propagating its result, error or cancellation."""
-    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def tell(_: asyncio.Task[Any]) -> None:
-        if not ended.done():
-            ended.set_result(None)
-
-    task.add_done_callback(tell)
-    try:
-        await ended
-    finally:
-        task.remove_done_callback(tell)
+async def _cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait for its end, whatever that is."""
+    ended = asyncio.Event()
+    task.add_done_callback(lambda _: ended.set())
+    task.cancel()
+    await ended.wait()

@@ -37,15 +37,15 @@ from messaging.errors import EncodeError, FrameError, LocalFault
 
 Allocate = Callable[[Envelope, tuple[int, ...]], Sequence[memoryview]]
 """Returns writable buffers of the stated sizes for the payload of the envelope whose head arrived.
-
-It may raise `FrameError` if the receiver's own layout expects something else.
-"""
+It may raise `FrameError` if the receiver's own layout expects something else."""
 
 _HEAD = struct.Struct(">BBBIBI")  # list of 3; 0; uint32 crc; bin32 size
 _HEAD_TAGS = (0x93, 0x00, 0xCE, 0xC6)
 _CHUNK = struct.Struct(">BBBIBQBIBQBI")  # list of 6; 1; crc; uint64 id; uint32; uint64; bin32 size
 _CHUNK_TAGS = (0x96, 0x01, 0xCE, 0xCF, 0xCE, 0xCF, 0xC6)
-_PLACE = struct.Struct(">QIQ")  # envelope, buffer, offset: the checksum of a chunk covers them too
+_POSITION = struct.Struct(
+    ">QIQ"
+)  # envelope, buffer, offset: the checksum of a chunk covers them too
 _NUMBER_MASK = 0xFFFF_FFFF
 
 MIN_CHUNK_BYTES = 256
@@ -73,12 +73,10 @@ class _Header:
 class Codec:
     """Turns envelopes of registered message types into bytes and back.
 
-    Attributes:
-        limits: Bounds on sent and on accepted messages; may be replaced at any time.
+    Its `limits` on sent and on accepted messages may be replaced at any time.
     """
 
     def __init__(self, message_types: Sequence[type], limits: Limits | None = None) -> None:
-        """Register the dataclasses that may be bodies."""
         self.limits = limits or Limits()
         self._types: dict[str, type] = {}
         for kind in message_types:
@@ -123,19 +121,7 @@ class Codec:
             raise EncodeError(f"a {name!r} cannot be sent: {error}") from error
         return data
 
-    def decode(self, data: bytes, payload: Sequence[memoryview] = ()) -> Envelope:
-        """Return the envelope of a header document.
-
-        Args:
-            data: What `encode` returned, or what a peer sent in its place.
-            payload: The bulk buffers that came with it.
-        """
-        envelope, sizes = self.decode_head(data)
-        if tuple(buffer.nbytes for buffer in payload) != sizes:
-            raise FrameError(f"a payload of other than the announced sizes {sizes}")
-        return with_payload(envelope, tuple(payload))
-
-    def decode_head(self, data: bytes) -> tuple[Envelope, tuple[int, ...]]:
+    def decode(self, data: bytes) -> tuple[Envelope, tuple[int, ...]]:
         """Return the envelope of a header document, without payload, and its buffers' sizes."""
         header = self._header_of(data)
         kind = self._types.get(header.type)
@@ -183,13 +169,7 @@ class Assembler:
     """
 
     def __init__(self, codec: Codec, allocate: Allocate | None = None) -> None:
-        """Make an assembler that waits for a head frame.
-
-        Args:
-            codec: Knows the message types and the limits.
-            allocate: Returns the buffers into which chunks are written, according to the
-                receiver's own layout. By default they are fresh ones, within the limits.
-        """
+        """Wait for a head; without `allocate`, payloads get fresh buffers, within the limits."""
         self._codec = codec
         self._allocate = allocate or _fresh_buffers
         self._head: Envelope | None = None
@@ -200,48 +180,10 @@ class Assembler:
         self._expected = 0
         self._number = 0  # of the next frame
 
-    @property
-    def partial(self) -> bool:
-        """Whether a head has arrived and chunks of its payload are missing."""
-        return self._head is not None
-
-    def reset(self) -> None:
-        """Discard a partial envelope."""
-        self._head = None
-        self._buffers = ()
-        self._chunk = memoryview(b"")
-        self._index = self._offset = 0
-
     def feed(self, frame: bytes) -> Envelope | None:
-        """Take the next frame.
-
-        Returns:
-            The envelope that this frame completes, if it completes one.
-        """
-        try:
-            return self._take_chunk(frame) if is_chunk(frame) else self._take_head(frame)
-        except Exception:
-            self.reset()
-            raise
-
-    def _take_chunk(self, frame: bytes) -> Envelope | None:
-        self._check_size(frame)
-        if len(frame) <= CHUNK_PREFIX_BYTES:
-            raise FrameError("a chunk that is cut short")
-        target = self.begin_chunk(frame[:CHUNK_PREFIX_BYTES])
-        if target.nbytes != len(frame) - CHUNK_PREFIX_BYTES:
-            raise FrameError("a chunk of another form")
-        target[:] = memoryview(frame)[CHUNK_PREFIX_BYTES:]
-        return self.end_chunk()
-
-    def _check_size(self, frame: bytes) -> None:
-        if len(frame) > self._codec.limits.frame_bytes:
-            raise FrameError(f"a frame of {len(frame)} bytes")
-
-    def _take_head(self, frame: bytes) -> Envelope | None:
-        self._check_size(frame)
+        """Accept a head; return its envelope if that has no payload."""
         if frame[:2] != bytes(_HEAD_TAGS[:2]):
-            raise FrameError("neither a head nor a chunk")
+            raise FrameError("neither a head nor a chunk with data")
         if self._head is not None:
             raise FrameError("a head before the last envelope was complete")
         if len(frame) < _HEAD.size:
@@ -253,7 +195,7 @@ class Assembler:
         if _head_checksum(header, self._number) != checksum:
             raise FrameError("a damaged head, or a frame was lost or came twice")
         self._number += 1
-        envelope, sizes = self._codec.decode_head(header)
+        envelope, sizes = self._codec.decode(header)
         buffers = tuple(self._allocate(envelope, sizes)) if sizes else ()
         if tuple(buffer.nbytes for buffer in buffers) != sizes:
             raise LocalFault("the buffers given are not of the sizes asked for")
@@ -261,7 +203,7 @@ class Assembler:
         self._buffers = buffers
         return self._completed()
 
-    def begin_chunk(self, prefix: bytes) -> memoryview:
+    def begin_chunk(self, prefix: bytes, data_bytes: int) -> memoryview:
         """Check a chunk's prefix, and return the buffer into which its data must be written.
 
         Call `end_chunk` next, once the data is there.
@@ -270,7 +212,7 @@ class Assembler:
             raise FrameError("a chunk without a head")
         fields = _CHUNK.unpack(prefix)
         expected, number, index, offset, size = fields[3::2][:5]
-        if (*fields[:3], *fields[4::2]) != _CHUNK_TAGS:
+        if (*fields[:3], *fields[4::2]) != _CHUNK_TAGS or size != data_bytes:
             raise FrameError("a chunk of another form")
         if (number, index, offset) != (self._head.id, self._index, self._offset):
             raise FrameError("a chunk out of order")
@@ -284,8 +226,8 @@ class Assembler:
     def end_chunk(self) -> Envelope | None:
         """Verify the data that was written; return the envelope if it is complete."""
         assert self._head is not None
-        place = (self._head.id, self._index, self._offset)
-        if _chunk_checksum(self._number, place, self._chunk) != self._expected:
+        position = (self._head.id, self._index, self._offset)
+        if _chunk_checksum(self._number, position, self._chunk) != self._expected:
             raise FrameError("a damaged chunk, or a frame was lost or came twice")
         self._number += 1
         self._offset += self._chunk.nbytes
@@ -300,19 +242,13 @@ class Assembler:
             self._index += 1
             self._offset = 0
         assert self._head is not None
-        payload = tuple(buffer.toreadonly() for buffer in self._buffers)
-        envelope = with_payload(self._head, payload)
-        self.reset()
-        return envelope
-
-
-def with_payload(envelope: Envelope, payload: tuple[memoryview, ...]) -> Envelope:
-    """Return the envelope with another payload; nothing is copied."""
-    return Envelope(envelope.sender, envelope.recipient, envelope.id, envelope.body, payload)
+        head, payload = self._head, tuple(buffer.toreadonly() for buffer in self._buffers)
+        self._head, self._buffers, self._index = None, (), 0
+        return Envelope(head.sender, head.recipient, head.id, head.body, payload)
 
 
 def is_chunk(frame: bytes) -> bool:
-    """Whether a frame is a chunk; its first bytes suffice."""
+    """Whether the first bytes of a frame are those of a chunk."""
     return frame[:2] == bytes(_CHUNK_TAGS[:2])
 
 
@@ -328,10 +264,8 @@ def chunk_parts(
 ) -> Iterator[tuple[bytes, memoryview]]:
     """Yield the frames of an envelope's payload as prefix and data, without a copy.
 
-    Args:
-        envelope: Its head frame must be sent first.
-        chunk_bytes: Called before each frame for its largest size, at least `MIN_CHUNK_BYTES`.
-        numbers: Yields the sequence number of each frame on its socket.
+    Its head frame must be sent first. `chunk_bytes` is called before each frame for its largest
+    size; `numbers` yields the sequence number of each frame on its socket.
     """
     array, one, uint32, uint64, _, _, bin32 = _CHUNK_TAGS
     for index, buffer in enumerate(envelope.payload):
@@ -354,9 +288,9 @@ def _head_checksum(header: bytes, number: int) -> int:
     return zlib.crc32(header, number & _NUMBER_MASK)
 
 
-def _chunk_checksum(number: int, place: tuple[int, int, int], data: memoryview) -> int:
-    """Return a checksum that differs for each number; `place` is envelope, buffer and offset."""
-    return checksum(data, zlib.crc32(_PLACE.pack(*place), number & _NUMBER_MASK))
+def _chunk_checksum(number: int, position: tuple[int, int, int], data: memoryview) -> int:
+    """Return a checksum that differs for each number and each position of a chunk."""
+    return checksum(data, zlib.crc32(_POSITION.pack(*position), number & _NUMBER_MASK))
 
 
 def _fresh_buffers(_: Envelope, sizes: tuple[int, ...]) -> Sequence[memoryview]:

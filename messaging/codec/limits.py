@@ -17,17 +17,14 @@ class Limits:
     """The most that one peer may send.
 
     The defaults serve peers that know nothing of each other yet; a process that knows how large
-    its own messages can be sets limits of its own. Sizes of payloads have 64 bits on the wire,
-    those of frames and headers 32.
+    its own messages can be sets limits of its own.
 
     Attributes:
-        frame_bytes: Largest size of one frame.
         header_bytes: Largest size of an encoded envelope without its payload.
         depth: Deepest nesting of lists and maps in that document.
         items: Most values in that document, keys of maps included.
         name_characters: Longest name of an actor or of a message type.
-        payload_buffers: Most bulk buffers of one envelope.
-        payload_bytes: Largest size of all its buffers together.
+        payload_bytes: Largest size of all buffers of one envelope together.
         payloads: Largest payload by message type, 0 for types not named; None: no further bound.
     """
 

@@ -5,7 +5,7 @@ that the sender says about a buffer.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from blake3 import blake3
@@ -24,13 +24,8 @@ def as_buffer(array: NDArray[np.generic]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data.toreadonly()
 
 
-def digest(buffer: memoryview) -> str:
-    """Return the first 128 bits of the BLAKE3 digest of a buffer's bytes, in hexadecimal."""
-    return digest_of((buffer,))
-
-
-def digest_of(buffers: Iterable[memoryview]) -> str:
-    """Return the digest of several buffers' bytes, one after the other."""
+def digest(*buffers: memoryview) -> str:
+    """Return 128 bits of the BLAKE3 digest of the bytes of all buffers, in hexadecimal."""
     hasher = blake3()
     for buffer in buffers:
         hasher.update(buffer)
@@ -50,14 +45,10 @@ class BufferPool:
     The first touch of fresh memory costs as much as the copy into it. So the pool keeps the
     buffers that it handed out, and reuses one when no view of it is left anywhere. It reads the
     reference counts, so callers need not return a buffer, and may hold a payload for long.
-
-    Attributes:
-        bytes_kept: Size of all buffers in the pool, in use or free.
     """
 
     def __init__(self, limit_bytes: int = POOL_BYTES) -> None:
-        """Make an empty pool that keeps at most `limit_bytes`."""
-        self.bytes_kept = 0
+        self.bytes_kept = 0  # in use or free
         self._limit_bytes = limit_bytes
         self._kept: dict[int, list[NDArray[np.uint8]]] = {}  # by size, longest in the pool first
         self._takes = 0
@@ -72,7 +63,7 @@ class BufferPool:
             self._wanted[size_bytes] = self._takes
         for idle in [s for s in self._kept if self._takes - self._wanted[s] > IDLE_TAKES]:
             self._drop(idle)
-        array = self._free(size_bytes)
+        array = _first_free(self._kept.get(size_bytes, []))
         if array is None:
             array = np.empty(size_bytes, np.uint8)
             self._make_room(size_bytes)
@@ -83,11 +74,7 @@ class BufferPool:
         return array[:].data  # a fresh view, so that whatever derives from it refers to `array`
 
     def allocate(self, envelope: Envelope, sizes: tuple[int, ...]) -> Sequence[memoryview]:
-        """Return buffers for the payload of an envelope; see `codec.frames.Allocate`."""
         return [self.take(size) for size in sizes]
-
-    def _free(self, size_bytes: int) -> NDArray[np.uint8] | None:
-        return _first_free(self._kept.get(size_bytes, []))
 
     def _make_room(self, size_bytes: int) -> None:
         """Drop buffers of other sizes, those longest in the pool first, until there is room."""
@@ -98,7 +85,7 @@ class BufferPool:
                 self._drop(other)
 
     def _drop(self, size_bytes: int) -> None:
-        """Keep the buffers of a size no longer; whoever uses one goes on doing so."""
+        """Forget the buffers of a size; whoever uses one goes on doing so."""
         self.bytes_kept -= size_bytes * len(self._kept.pop(size_bytes))
         del self._wanted[size_bytes]
 

@@ -14,146 +14,95 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from messaging.envelope import Envelope
 from messaging.links.link import Lane
 
+CONTROL_CAPACITY = 1024
+"""Control envelopes that may be in flight or unread, per direction."""
+
 
 class ChannelEnd(Protocol):
-    """What a direction requires of the link at either of its ends."""
+    """What a direction requires of the link at either of its ends; see `MemoryLink`."""
 
     @property
     def closed(self) -> bool:
         """Whether the session is over for this end."""
-        ...
 
-    def close(self, reason: str) -> None:
-        """End the session."""
-        ...
-
-    def wake(self) -> None:
-        """Wake the reader, because the inbox has changed."""
-        ...
-
-    def lose(self, reason: str) -> None:
-        """Learn that the peer ended the session."""
-        ...
-
-    def die(self, *, silent: bool) -> None:
-        """End like a killed process, or silently, like a machine that loses its power."""
-        ...
+    def close(self, reason: str) -> None: ...
+    def wake(self) -> None: ...
+    def lose(self, reason: str) -> None: ...
+    def die(self, *, silent: bool) -> None: ...
 
 
 class Conditions(Protocol):
     """The network between two hosts: decides when and whether an envelope arrives."""
 
     async def connect(self, source: str, target: str) -> None:
-        """Wait for the time that opening a session takes.
-
-        Raises:
-            DialFailed: No answer came in time.
-        """
-        ...
+        """Wait for the time that opening a session takes; raise `DialFailed` if it cannot."""
 
     def opened(self, there: "Channel", back: "Channel") -> None:
         """Register the two directions of a new session."""
-        ...
 
     def ended(self, channel: "Channel") -> None:
         """Remove a direction, which carries nothing any more."""
-        ...
 
     def arrivals(
         self, channel: "Channel", queue: "LaneQueue", envelope: Envelope
     ) -> tuple[float, ...]:
-        """Return the loop times at which the envelope arrives.
-
-        Two times deliver it twice. An empty tuple drops it: a bulk envelope counts as skipped, a
-        control envelope breaks the session.
-        """
-        ...
+        """Return the loop times at which the envelope arrives: twice, once, or never (dropped)."""
 
     def damages(self, channel: "Channel") -> bool:
-        """Decide whether an envelope that arrives was changed on its way."""
-        ...
+        """Whether an envelope that arrives was changed on its way."""
 
     def notice_s(self, channel: "Channel") -> float:
         """Return how many seconds pass until the far end learns that a direction has ended."""
-        ...
 
     def keeps_tail(self, channel: "Channel", queue: "LaneQueue") -> bool:
-        """Decide whether envelopes in flight still arrive although the sender is gone."""
-        ...
+        """Whether envelopes in flight still arrive although the sender is gone."""
 
 
+@dataclass(slots=True, eq=False)
 class LaneQueue:
     """One lane of one direction: the envelopes in flight and those that wait to be received.
 
     Attributes:
-        lane: Control or bulk.
         capacity: The most envelopes in flight and in the inbox together.
         flight: Envelopes in transit, in order; None is one that was changed on its way.
-        inbox: Envelopes that have arrived, in order.
         last_arrival_s: When the envelope sent last arrives; none sent later arrives earlier.
         free_at_s: When the bandwidth is free again; only the conditions read and set it.
         overdue: How many arrivals came due while the direction was held.
     """
 
-    __slots__ = (
-        "capacity",
-        "flight",
-        "free_at_s",
-        "inbox",
-        "lane",
-        "last_arrival_s",
-        "overdue",
-    )
-
-    def __init__(self, lane: Lane, capacity: int) -> None:
-        self.lane = lane
-        self.capacity = capacity
-        self.flight: deque[Envelope | None] = deque()
-        self.inbox: deque[Envelope] = deque()
-        self.last_arrival_s = 0.0
-        self.free_at_s = 0.0
-        self.overdue = 0
+    lane: Lane
+    capacity: int
+    flight: deque[Envelope | None] = field(default_factory=deque)
+    inbox: deque[Envelope] = field(default_factory=deque)
+    last_arrival_s: float = 0.0
+    free_at_s: float = 0.0
+    overdue: int = 0
 
 
 class Channel:
     """One direction of a session: from the sender's `send` to the receiver's inbox.
 
     Attributes:
-        source: Name of the sending end.
-        target: Name of the receiving end.
-        receiver: The link at the receiving end.
-        control: Queue of the control lane.
-        bulk: Queue of the bulk lane.
+        receiver: The link at the receiving end, which sets it.
         held: Whether the direction is cut: envelopes that come due wait for `release`.
     """
 
-    def __init__(
-        self,
-        source: str,
-        target: str,
-        *,
-        capacities: tuple[int, int],
-        conditions: Conditions | None,
-    ) -> None:
-        """Make a direction with nothing in flight; its `receiver` is set by the link.
+    receiver: ChannelEnd
 
-        Args:
-            source: Name of the sending end.
-            target: Name of the receiving end.
-            capacities: Most envelopes of the control lane and of the bulk lane.
-            conditions: The network in between; None: envelopes arrive at once.
-        """
-        control, bulk = capacities
+    def __init__(
+        self, source: str, target: str, bulk_capacity: int, conditions: Conditions | None
+    ) -> None:
+        """Make a direction with nothing in flight; without conditions, envelopes arrive at once."""
         self.source = source
         self.target = target
-        self.receiver: ChannelEnd
-        self.control = LaneQueue(Lane.CONTROL, control)
-        self.bulk = LaneQueue(Lane.BULK, bulk)
+        self.control = LaneQueue(Lane.CONTROL, CONTROL_CAPACITY)
+        self.bulk = LaneQueue(Lane.BULK, bulk_capacity)
         self.held = False
         self._conditions = conditions
         self._loop = asyncio.get_running_loop()
@@ -188,11 +137,9 @@ class Channel:
         return True
 
     def end(self, reason: str, *, abrupt: bool = False) -> None:
-        """Tell the far end, after the envelopes in flight, that the sender is gone.
+        """Notify the far end, after the envelopes in flight, that the sender is gone.
 
-        Args:
-            reason: The far end reports it as its close reason.
-            abrupt: The sender did not close but died: control in flight may be lost as well.
+        If it was `abrupt`, as the sender died, control in flight may be lost as well.
         """
         if self._end_reason is not None:
             return
@@ -211,7 +158,7 @@ class Channel:
         self._at(when, self._finish)
 
     def vanish(self) -> None:
-        """Drop the envelopes in flight; the far end is told nothing, now or later."""
+        """Drop the envelopes in flight; the far end learns nothing, now or later."""
         self._end_reason = "vanished"
         self._broken = True
         self.control.flight.clear()
@@ -240,14 +187,14 @@ class Channel:
             self._at(self._loop.time() + delay_s, self._finish)
 
     def reset(self) -> None:
-        """Lose what is in flight, and let the far end find the session broken, as by a TCP RST."""
+        """Lose what is in flight, and break the session for the far end, as a TCP RST does."""
         self.control.flight.clear()
         self.bulk.flight.clear()
         self._broken = True
         self.receiver.lose(f"connection to {self.source} reset")
 
     def _at(self, when: float, call: Callable[..., object], *args: object) -> None:
-        """Do something at a time of the loop that is the network's doing, and no process's."""
+        """Schedule what the network does, in the context of no process."""
         self._loop.call_at(when, call, *args, context=self._context)
 
     def _arrive(self, queue: LaneQueue) -> None:
@@ -279,6 +226,6 @@ class Channel:
         """Break the session from here on; each end learns of it after `notice_s`."""
         assert self._conditions is not None
         self._broken = True
-        self.end("connection lost", abrupt=False)
+        self.end("connection lost")
         when = self._loop.time() + self._conditions.notice_s(self)
         self._at(when, sender.close, "connection lost")

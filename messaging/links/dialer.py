@@ -1,46 +1,24 @@
 """Keeps one session with a peer alive: dials, receives, and reconnects, until it is stopped.
 
-`link_state` takes the decisions; this file carries them out and reports events to it.
+`link_state` decides how long to wait for what.
 """
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import assert_never
+from math import inf
 
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed
 from messaging.links.link import Link, Network
-from messaging.links.link_state import (
-    CloseSession,
-    Dial,
-    Dialled,
-    DialRefused,
-    DialSettings,
-    Heard,
-    Held,
-    LinkAction,
-    LinkEvent,
-    LinkState,
-    Lost,
-    Phase,
-    SendHeartbeat,
-    SetTimer,
-    Started,
-    StopRequested,
-    TimerDue,
-)
-
-OnOpen = Callable[[Link], None]
-OnEnvelope = Callable[[Link, Envelope], None]
-OnClose = Callable[[Link, str], None]
+from messaging.links.link_state import Backoff, DialSettings, Liveness
 
 
 class Dialer:
     """One session with a peer, over one link after another.
 
     The callbacks run on the loop and must not block. An exception in one of them is a programming
-    error: `run` raises it, or, for `on_heartbeat`, the loop's exception handler gets it.
+    error, which `run` raises.
 
     Attributes:
         link: The open link, or None.
@@ -53,12 +31,11 @@ class Dialer:
         addresses: str | Sequence[str],
         *,
         local: str,
-        on_open: OnOpen,
-        on_envelope: OnEnvelope,
-        on_close: OnClose,
+        on_open: Callable[[Link], None],
+        on_envelope: Callable[[Link, Envelope], None],
+        on_close: Callable[[Link, str], None],
         rng: random.Random,
         settings: DialSettings | None = None,
-        on_heartbeat: OnOpen | None = None,
         room: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Prepare the session; `run` dials.
@@ -71,34 +48,27 @@ class Dialer:
             on_envelope: Called with each envelope, in order.
             on_close: Called once for each link that was opened, with the reason of its end.
             rng: Source of the jitter.
-            settings: Back-off, heartbeat and liveness.
-            on_heartbeat: Called every `heartbeat_s` with the open link; send something here.
+            settings: Back-off and timeouts.
             room: Awaited before each `on_envelope`, until its receiver has room (backpressure).
         """
-        names = (addresses,) if isinstance(addresses, str) else tuple(addresses)
         self.link: Link | None = None
-        self._ended_sent = 0
-        self._ended_received = 0
         self.last_failure: str | None = None
         self._network = network
+        self._addresses = (addresses,) if isinstance(addresses, str) else tuple(addresses)
+        self._next_address = 0
         self._local = local
         self._on_open = on_open
         self._on_envelope = on_envelope
         self._on_close = on_close
-        self._on_heartbeat = on_heartbeat
-        self._room = room
         self._rng = rng
         self._settings = settings or DialSettings()
-        self._state = LinkState(names, self._settings)
-        self._address = names[0]
-        self._timer: asyncio.TimerHandle | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._dialling: asyncio.Timeout | None = None
-
-    @property
-    def phase(self) -> Phase:
-        """Current phase of the session; see `Phase`."""
-        return self._state.phase
+        self._backoff = Backoff(self._settings)
+        self._room = room
+        self._stopped = False
+        self._timer: asyncio.TimerHandle | None = None  # of the liveness of `link`
+        self._waiting: asyncio.Timeout | None = None  # of a dial, or of a pause between dials
+        self._ended_sent = 0
+        self._ended_received = 0
 
     @property
     def bytes_sent(self) -> int:
@@ -112,102 +82,94 @@ class Dialer:
 
     async def run(self) -> None:
         """Keep the session alive until `stop`. Cancelling closes the link as well."""
-        self._report(Started())
+        loop = asyncio.get_running_loop()
         try:
-            while self._state.phase is not Phase.STOPPED:  # one iteration per phase of a session
-                if self._state.phase is Phase.DIALLING:
-                    await self._dial()
-                elif self._state.phase is Phase.OPEN:
-                    await self._listen()
+            while not self._stopped:
+                link = await self._dial()
+                if link is None:
+                    pause_s = self._backoff.refused(self._rng.random())
                 else:
-                    await self._wait()
+                    opened_s = loop.time()
+                    await self._receive_all(link)
+                    pause_s = self._backoff.lost(loop.time() - opened_s, self._rng.random())
+                await self._pause(pause_s)
         finally:
-            self._set_timer(None)
             self._drop_link("the dialler ended")
 
     def stop(self, reason: str) -> None:
         """Close the session and let `run` return."""
-        self._report(StopRequested(reason))
-        if self._dialling is not None and not self._dialling.expired():
-            self._dialling.reschedule(asyncio.get_running_loop().time())
-        self._wake()
+        self._stopped = True
+        if self.link is not None:
+            self.link.close(reason)
+        if self._waiting is not None and not self._waiting.expired():
+            self._waiting.reschedule(asyncio.get_running_loop().time())
 
-    async def _dial(self) -> None:
+    async def _dial(self) -> Link | None:
+        address = self._addresses[self._next_address]
         try:
-            async with asyncio.timeout(self._settings.dial_timeout_s) as self._dialling:
-                link = await self._network.dial(self._address, local=self._local)
+            async with asyncio.timeout(self._settings.dial_timeout_s) as self._waiting:
+                link = await self._network.dial(address, local=self._local)
         except (DialFailed, TimeoutError) as error:
-            self.last_failure = str(error) or f"no answer from {self._address!r}"
-            self._report(DialRefused(self.last_failure, self._rng.random()))
-            return
+            self.last_failure = str(error) or f"no answer from {address!r}"
+            self._next_address = (self._next_address + 1) % len(self._addresses)
+            return None
         finally:
-            self._dialling = None
-        self.link = link
-        self._report(Dialled())
-        if self._state.phase is Phase.OPEN:
-            self._on_open(link)
-        else:
-            self.link = None  # `stop` came before the dial ended: close it without `on_open`
+            self._waiting = None
+        if self._stopped:  # `stop` came before the dial ended
+            link.close("no session is wanted any more")
+            return None
+        return link
 
-    async def _listen(self) -> None:
-        link = self.link
-        assert link is not None
+    async def _receive_all(self, link: Link) -> None:
+        """Pass on the envelopes of a link until it is lost."""
+        loop = asyncio.get_running_loop()
+        liveness = Liveness(self._settings.liveness_s, loop.time())
+        self.link = link
+        self._watch_later(link, liveness)
         try:
+            self._on_open(link)
             while True:  # until the link is lost
                 envelope = await link.receive()
                 if self._room is not None:
-                    self._report(Held())
+                    liveness.heard(loop.time(), held=True)
                     await self._room()
-                self._report(Heard())
-                if self._state.phase is Phase.OPEN:  # not stopped while there was no room
+                liveness.heard(loop.time(), held=False)
+                if not self._stopped:  # while there was no room
                     self._on_envelope(link, envelope)
         except LinkClosed as closed:
             self.last_failure = link.close_reason or str(closed)
             self._drop_link(self.last_failure)
-            self._report(Lost(self.last_failure, self._rng.random()))
 
-    async def _wait(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
+    async def _pause(self, pause_s: float) -> None:
+        if self._stopped:
+            return
         try:
-            await self._waiter
+            async with asyncio.timeout(pause_s) as self._waiting:
+                await asyncio.get_running_loop().create_future()
+        except TimeoutError:
+            return
         finally:
-            self._waiter = None
+            self._waiting = None
 
-    def _report(self, event: LinkEvent) -> None:
-        for action in self._state.handle(event, now_s=asyncio.get_running_loop().time()):
-            self._perform(action)
+    def _watch_later(self, link: Link, liveness: Liveness) -> None:
+        if liveness.check_s < inf:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(liveness.check_s, self._watch, link, liveness)
 
-    def _perform(self, action: LinkAction) -> None:
-        match action:
-            case Dial():
-                self._address = action.address
-                self._wake()
-            case SetTimer():
-                self._set_timer(action.at_s)
-            case SendHeartbeat():
-                if self.link is not None and self._on_heartbeat is not None:
-                    self._on_heartbeat(self.link)
-            case CloseSession():
-                if self.link is not None:
-                    self.link.close(action.reason)
-            case _:
-                assert_never(action)
-
-    def _set_timer(self, at_s: float | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if at_s is not None:
-            self._timer = asyncio.get_running_loop().call_at(at_s, self._report, TimerDue())
+    def _watch(self, link: Link, liveness: Liveness) -> None:
+        """Close the link if its peer has been silent for too long."""
+        reason = liveness.check(asyncio.get_running_loop().time())
+        if reason is None:
+            self._watch_later(link, liveness)
+        else:
+            link.close(reason)
 
     def _drop_link(self, reason: str) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         link, self.link = self.link, None
         if link is not None:
             link.close(reason)
             self._ended_sent += link.bytes_sent
             self._ended_received += link.bytes_received
             self._on_close(link, link.close_reason or reason)
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)

@@ -21,25 +21,12 @@ from messaging.links.link import BacklogListener, Lane, Link, Listener, Network
 Measure = Callable[[Envelope], int]
 """Returns how many bytes an envelope would have on a wire."""
 
-CONTROL_CAPACITY = 1024
 BULK_CAPACITY = 64
 BACKLOG = 128
 
 
 class MemoryLink:
     """One end of a session inside this process; see `messaging.links.link.Link`."""
-
-    __slots__ = (
-        "_incoming",
-        "_measure",
-        "_outgoing",
-        "_waiter",
-        "bytes_received",
-        "bytes_sent",
-        "close_reason",
-        "local",
-        "remote",
-    )
 
     def __init__(self, outgoing: Channel, incoming: Channel, measure: Measure) -> None:
         self.local = outgoing.source
@@ -59,7 +46,6 @@ class MemoryLink:
 
     @property
     def host(self) -> None:
-        """None, as both ends are in one process."""
         return
 
     @property
@@ -67,7 +53,7 @@ class MemoryLink:
         return self.close_reason is not None
 
     def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL, topic: str | None = None) -> bool:
-        """Queue an envelope; return False if it was not taken. Topics are ignored here."""
+        """Queue an envelope; topics are ignored here."""
         if self.close_reason is not None:
             return False
         taken = self._outgoing.offer(self, envelope, lane)
@@ -75,15 +61,12 @@ class MemoryLink:
         return taken
 
     def holds(self, topic: str) -> bool:
-        """Return False, because an envelope leaves as soon as it is sent."""
-        return False
+        return False  # an envelope leaves as soon as it is sent
 
     def withdraw(self, topic: str) -> bool:
-        """Return False, because no envelope waits."""
         return False
 
     async def receive(self) -> Envelope:
-        """Wait for the next envelope; control has priority over bulk."""
         control = self._incoming.control.inbox
         bulk = self._incoming.bulk.inbox
         while not control:
@@ -105,7 +88,7 @@ class MemoryLink:
         return envelope
 
     def admit(self) -> None:
-        """Do nothing: inside a process, bulk is accepted from the start."""
+        return  # inside a process, bulk is accepted from the start
 
     def close(self, reason: str) -> None:
         if self.close_reason is None:
@@ -114,12 +97,13 @@ class MemoryLink:
             self._outgoing.end(reason)
 
     def lose(self, reason: str) -> None:
-        """Learn that the peer ended the session; envelopes that arrived can still be received."""
+        """End as the peer ended the session; envelopes that arrived can still be received."""
         if self.close_reason is None:
             self._end(reason)
             self._outgoing.abandon()
 
     def die(self, *, silent: bool) -> None:
+        """End like a killed process, or silently, like a machine that loses its power."""
         if self.close_reason is not None:
             return
         self._forget_unread()
@@ -151,7 +135,6 @@ class MemoryListener(BacklogListener[MemoryLink]):
         self._network = network
 
     def close(self) -> None:
-        """Stop listening, and free the address."""
         super().close()
         self._network.forget_listener(self)
 
@@ -160,34 +143,30 @@ class MemoryNetwork:
     """Links between names inside one process; see `messaging.links.link.Network`.
 
     Attributes:
-        control_capacity: Control envelopes that may be in flight or unread, per direction.
-        bulk_capacity: Bulk envelopes that may be in flight or unread, per direction.
         conditions: The network between the hosts; None: envelopes arrive at once.
-        measure: Returns how many bytes an envelope would have on a wire.
     """
 
     def __init__(
         self,
         *,
         conditions: Conditions | None = None,
-        control_capacity: int = CONTROL_CAPACITY,
         bulk_capacity: int = BULK_CAPACITY,
         measure: Measure = attrgetter("size_bytes"),
     ) -> None:
+        """Make a network with so many bulk envelopes in flight or unread, per direction."""
         self.conditions = conditions
-        self.control_capacity = control_capacity
-        self.bulk_capacity = bulk_capacity
+        self._bulk_capacity = bulk_capacity
         self.measure = measure
         self._listeners: dict[str, MemoryListener] = {}
 
     async def dial(self, address: str, *, local: str) -> MemoryLink:
-        """Open a session with whoever listens at `address`, under the name `local`."""
         if self.conditions is not None:
             await self.conditions.connect(local, address)
         listener = self._listeners.get(address)
         if listener is None:
             raise DialFailed(f"nobody listens at {address!r}")
-        there, back = self._channel(local, address), self._channel(address, local)
+        there = Channel(local, address, self._bulk_capacity, self.conditions)
+        back = Channel(address, local, self._bulk_capacity, self.conditions)
         near, far = MemoryLink(there, back, self.measure), MemoryLink(back, there, self.measure)
         if not listener.offer(far):
             raise DialFailed(f"too many sessions wait at {address!r}")
@@ -195,12 +174,7 @@ class MemoryNetwork:
             self.conditions.opened(there, back)
         return near
 
-    def _channel(self, source: str, target: str) -> Channel:
-        capacities = (self.control_capacity, self.bulk_capacity)
-        return Channel(source, target, capacities=capacities, conditions=self.conditions)
-
     def listen(self, address: str, *, guests: bool = False) -> MemoryListener:
-        """Let others dial `address`."""
         if address in self._listeners:
             raise LocalFault(f"somebody listens at {address!r} already")
         listener = MemoryListener(address, self)
@@ -244,20 +218,15 @@ class CompositeListener(BacklogListener[Link]):
 
 
 class CompositeNetwork:
-    """Routes by the form of the address; implements `messaging.links.link.Network`.
-
-    Args:
-        outer: The network that reaches other processes.
-        scope: Owner of the tasks that accept sessions.
-    """
+    """Routes by the form of the address; implements `messaging.links.link.Network`."""
 
     def __init__(self, outer: Network, scope: Scope) -> None:
+        """Join `outer`, which reaches other processes; `scope` owns the tasks that accept."""
         self._inner = MemoryNetwork()
         self._outer = outer
         self._scope = scope
 
     async def dial(self, address: str, *, local: str) -> Link:
-        """Open a session: on the outer network if the address has a scheme, else inside."""
         network: Network = self._outer if "://" in address else self._inner
         return await network.dial(address, local=local)
 

@@ -13,10 +13,10 @@ It is modelled after TCP, per direction of each session:
                 since every frame has a checksum
     reset       a session breaks at once, with what is in flight; both ends see so
     freeze      a host's process is stopped; sessions with it stay open, and what is sent to it
-                waits, as does who dials it, until the process goes on or his patience ends
+                waits, as does who dials it, until the process goes on or its timeout ends
     cut         envelopes that come due wait; after healing they arrive as TCP would retransmit
                 them, up to retransmit_s late, and so possibly after their sender has opened a new
-                session. Nobody is told of a cut: the ends must detect it by their liveness timeout
+                session. Nothing reports a cut: the ends must detect it by their liveness timeout
     crash       every link and listener of a host dies. Its peers learn of it one latency later, or
                 when the cut heals, or never (silent: a machine without power)
 
@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from messaging.envelope import NOMINAL_HEADER_BYTES, Envelope
 from messaging.errors import DialFailed
 from messaging.links.channel import Channel, LaneQueue
-from messaging.links.memory_link import BULK_CAPACITY, CONTROL_CAPACITY, MemoryNetwork
+from messaging.links.memory_link import MemoryNetwork
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +75,9 @@ class SimulatedNetwork(MemoryNetwork):
         carried_bytes: Of all envelopes that were sent, as large as their routes count them.
     """
 
-    def __init__(
-        self,
-        rng: random.Random,
-        route: Route | None = None,
-        *,
-        control_capacity: int = CONTROL_CAPACITY,
-        bulk_capacity: int = BULK_CAPACITY,
-    ) -> None:
-        """Make a network without faults.
-
-        Args:
-            rng: The only source of randomness; the caller must seed it.
-            route: The route between hosts for which `set_route` is not called.
-            control_capacity: See `MemoryNetwork`.
-            bulk_capacity: See `MemoryNetwork`.
-        """
-        super().__init__(
-            conditions=_SimulatedConditions(self),
-            control_capacity=control_capacity,
-            bulk_capacity=bulk_capacity,
-        )
+    def __init__(self, rng: random.Random, route: Route | None = None) -> None:
+        """Make a network without faults; the caller must seed `rng`, its only randomness."""
+        super().__init__(conditions=self)
         self.route = route or Route()
         self.carried_bytes = 0.0
         self.rng = rng
@@ -112,8 +94,11 @@ class SimulatedNetwork(MemoryNetwork):
         """Replace the route from `source` to `target`, for open sessions as well."""
         self._routes[source, target] = route
 
+    def clear_routes(self) -> None:
+        """Undo every `set_route`: all hosts have the route that is `route`."""
+        self._routes.clear()
+
     def is_cut(self, source: str, target: str) -> bool:
-        """Whether the direction from `source` to `target` is cut."""
         return (source, target) in self._cuts
 
     def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
@@ -122,7 +107,7 @@ class SimulatedNetwork(MemoryNetwork):
         if not one_way:
             self._cuts[b, a] = None
         for channel in self.channels:
-            if self.is_cut(host_of(channel.source), host_of(channel.target)):
+            if self.is_cut(*_hosts(channel)):
                 channel.hold()
 
     def heal(self, a: str, b: str) -> None:
@@ -131,17 +116,17 @@ class SimulatedNetwork(MemoryNetwork):
         self._cuts.pop((b, a), None)
         self._release_healed()
 
-    def clear_routes(self) -> None:
-        """Undo every `set_route`: all hosts have the route that is `route`."""
-        self._routes.clear()
+    def heal_all(self) -> None:
+        """Undo every cut; the routes, with their drops and duplicates, stay as they are set."""
+        self._cuts.clear()
+        self._release_healed()
 
     def reset(self, a: str, b: str) -> bool:
         """Break all sessions between two hosts, as a TCP RST does; return whether there were any.
 
         What is in flight is lost, also parts of a message.
         """
-        pairs = {(a, b), (b, a)}
-        struck = [c for c in self.channels if (host_of(c.source), host_of(c.target)) in pairs]
+        struck = [channel for channel in self.channels if set(_hosts(channel)) == {a, b}]
         for channel in struck:
             channel.reset()
         return bool(struck)
@@ -161,22 +146,10 @@ class SimulatedNetwork(MemoryNetwork):
         if stopped is not None:
             stopped.set()
 
-    async def wait_thawed(self, host: str) -> None:
-        """Wait until a host's process is not stopped."""
-        while (stopped := self._frozen.get(host)) is not None:
-            await stopped.wait()
-
-    def heal_all(self) -> None:
-        """Undo every cut; the routes, with their drops and duplicates, stay as they are set."""
-        self._cuts.clear()
-        self._release_healed()
-
     def crash(self, host: str, *, silent: bool = False) -> None:
         """Kill every link and listener of a host; it may dial and listen again at once.
 
-        Args:
-            host: The host that crashes.
-            silent: The machine vanishes, and its peers are never told.
+        If it is `silent`, the machine vanishes, and its peers never learn of it.
         """
         for listener in self.listeners():
             if host_of(listener.address) == host:
@@ -184,9 +157,36 @@ class SimulatedNetwork(MemoryNetwork):
         for channel in tuple(self._channels_to.get(host, ())):
             channel.receiver.die(silent=silent)
 
-    def opened(self, channel: Channel) -> None:
-        self.channels[channel] = None
-        self._channels_to.setdefault(host_of(channel.target), {})[channel] = None
+    def _release_healed(self) -> None:
+        for channel in tuple(self.channels):
+            source, target = _hosts(channel)
+            if channel.held and not self.is_cut(source, target):
+                route = self.route_between(source, target)
+                channel.release(route.latency_s + route.retransmit_s * self.rng.random())
+
+    # ------------------------------------ conditions of its links; see `messaging.links.channel`
+
+    async def connect(self, source: str, target: str) -> None:
+        a, b = host_of(source), host_of(target)
+        route = self.route_between(a, b)
+        await asyncio.sleep(route.latency_s + self.route_between(b, a).latency_s)
+        limit_s = route.connect_timeout_s
+        refused = DialFailed(f"no answer from {target!r} within {limit_s} s")
+        if self.is_cut(a, b) or self.is_cut(b, a):
+            await asyncio.sleep(limit_s)
+            raise refused
+        if b in self._frozen:
+            try:
+                async with asyncio.timeout(limit_s):
+                    while (stopped := self._frozen.get(b)) is not None:
+                        await stopped.wait()
+            except TimeoutError as error:
+                raise refused from error
+
+    def opened(self, there: Channel, back: Channel) -> None:
+        for channel in (there, back):
+            self.channels[channel] = None
+            self._channels_to.setdefault(host_of(channel.target), {})[channel] = None
 
     def ended(self, channel: Channel) -> None:
         self.channels.pop(channel, None)
@@ -196,68 +196,33 @@ class SimulatedNetwork(MemoryNetwork):
         if not remaining:
             self._channels_to.pop(host, None)
 
-    def _release_healed(self) -> None:
-        for channel in tuple(self.channels):
-            source, target = host_of(channel.source), host_of(channel.target)
-            if channel.held and not self.is_cut(source, target):
-                route = self.route_between(source, target)
-                channel.release(route.latency_s + route.retransmit_s * self.rng.random())
-
-
-class _SimulatedConditions:
-    """The conditions that the network's links consult; see `messaging.links.channel.Conditions`."""
-
-    def __init__(self, network: SimulatedNetwork) -> None:
-        self._network = network
-
-    async def connect(self, source: str, target: str) -> None:
-        network, a, b = self._network, host_of(source), host_of(target)
-        route = network.route_between(a, b)
-        await asyncio.sleep(route.latency_s + network.route_between(b, a).latency_s)
-        if network.is_cut(a, b) or network.is_cut(b, a):
-            await asyncio.sleep(route.connect_timeout_s)
-            raise DialFailed(f"no answer from {target!r} within {route.connect_timeout_s} s")
-        if b in network.frozen:
-            try:
-                async with asyncio.timeout(route.connect_timeout_s):
-                    await network.wait_thawed(b)
-            except TimeoutError as error:
-                waited = f"within {route.connect_timeout_s} s"
-                raise DialFailed(f"no answer from {target!r} {waited}") from error
-
-    def opened(self, there: Channel, back: Channel) -> None:
-        self._network.opened(there)
-        self._network.opened(back)
-
-    def ended(self, channel: Channel) -> None:
-        self._network.ended(channel)
-
     def arrivals(self, channel: Channel, queue: LaneQueue, envelope: Envelope) -> tuple[float, ...]:
-        route, rng = self._route_of(channel), self._network.rng
-        if route.drop and rng.random() < route.drop:
+        route = self.route_between(*_hosts(channel))
+        if route.drop and self.rng.random() < route.drop:
             return ()
         now_s = asyncio.get_running_loop().time()
         queue.free_at_s = max(now_s, queue.free_at_s)
         payload_bytes = envelope.size_bytes - NOMINAL_HEADER_BYTES
         size_bytes = NOMINAL_HEADER_BYTES + route.payload_scale * payload_bytes
-        self._network.carried_bytes += size_bytes
+        self.carried_bytes += size_bytes
         queue.free_at_s += size_bytes / route.bandwidth_bytes_per_s
         arrival_s = queue.free_at_s + route.latency_s
         if route.jitter_s:
-            arrival_s += route.jitter_s * rng.random()
-        if route.duplicate and rng.random() < route.duplicate:
+            arrival_s += route.jitter_s * self.rng.random()
+        if route.duplicate and self.rng.random() < route.duplicate:
             return (arrival_s, arrival_s)
         return (arrival_s,)
 
     def damages(self, channel: Channel) -> bool:
-        corrupt = self._route_of(channel).corrupt
-        return corrupt > 0 and self._network.rng.random() < corrupt
+        corrupt = self.route_between(*_hosts(channel)).corrupt
+        return corrupt > 0 and self.rng.random() < corrupt
 
     def notice_s(self, channel: Channel) -> float:
-        return self._route_of(channel).latency_s
+        return self.route_between(*_hosts(channel)).latency_s
 
     def keeps_tail(self, channel: Channel, queue: LaneQueue) -> bool:
-        return self._network.rng.random() < self._route_of(channel).keep_tail
+        return self.rng.random() < self.route_between(*_hosts(channel)).keep_tail
 
-    def _route_of(self, channel: Channel) -> Route:
-        return self._network.route_between(host_of(channel.source), host_of(channel.target))
+
+def _hosts(channel: Channel) -> tuple[str, str]:
+    return host_of(channel.source), host_of(channel.target)

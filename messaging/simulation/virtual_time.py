@@ -10,8 +10,7 @@ thread and no system clock, so each run depends on the program alone:
 - The loop raises errors that an ordinary loop would only log or not notice: an exception in a
   callback, a failed task that nobody awaited, a deadlock, callbacks without end.
 
-The loop is single-threaded: compute runs inline while virtual time stands still, and a timer
-stands for its cost.
+Compute runs inline, at one instant of virtual time, and a timer stands for its cost.
 
 Many simulated processes live on one loop. A callback belongs to the process in whose context it was
 scheduled (`PROCESS`), as do those that it schedules in turn; so a process can be frozen, as SIGSTOP
@@ -26,7 +25,7 @@ from asyncio import base_events
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
-from typing import Any, Never, TypeVar
+from typing import Any, TypeVar
 
 from messaging.errors import (
     LocalFault,
@@ -39,7 +38,7 @@ from messaging.errors import (
 T = TypeVar("T")
 
 MAX_EVENTS_PER_INSTANT = 1_000_000
-"""Callbacks that may run while the clock stands still; the run is aborted after that."""
+"""Callbacks that may run at one instant of the clock; the run is aborted after that."""
 
 PROCESS: ContextVar[str] = ContextVar("PROCESS", default="")
 """Name of the simulated process that a callback belongs to; empty: to the world around them."""
@@ -51,12 +50,9 @@ _KEPT_CANCELLED_TIMERS = 512
 def run_virtual(main: Coroutine[Any, Any, T], *, limit_s: float) -> T:
     """Run `main` on a virtual clock that starts at 0, and return its result.
 
-    Tasks that are left over when `main` ends are cancelled in the reverse order of their start.
-
-    Args:
-        main: The coroutine to run. It may start tasks, set timers and call anything of asyncio
-            except sockets, threads, processes and signals.
-        limit_s: Virtual seconds after which the run is aborted.
+    It may start tasks, set timers and call anything of asyncio except sockets, threads, processes
+    and signals. After `limit_s` virtual seconds the run is aborted. Tasks that are left over when
+    `main` ends are cancelled in the reverse order of their start.
     """
     loop = VirtualTimeLoop(limit_s=limit_s)
     try:
@@ -81,11 +77,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
     """
 
     def __init__(self, *, limit_s: float = float("inf")) -> None:
-        """Make a loop whose clock starts at 0.
-
-        Args:
-            limit_s: If the clock would have to pass this time, `VirtualTimeLimit` is raised.
-        """
+        """Make a loop whose clock starts at 0; to pass the limit raises `VirtualTimeLimit`."""
         super().__init__()
         self.events = 0
         self.unhandled: list[BaseException] = []
@@ -102,17 +94,14 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
 
     @property
     def pending_timers(self) -> int:
-        """How many timers are in the heap, cancelled ones included."""
         return len(self._timers)
 
     def time(self) -> float:
-        """Return the virtual time in seconds since the loop was made."""
         return self._now_s
 
     def call_soon(
         self, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> asyncio.Handle:
-        """Run a callback after all callbacks that are ready already."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -124,7 +113,6 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
         *args: object,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Run a callback after `delay` virtual seconds."""
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def call_at(
@@ -134,7 +122,6 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
         *args: object,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Run a callback at the virtual time `when`; a past time means now."""
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001
         self._made += 1
@@ -144,7 +131,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> asyncio.Handle:
-        """Do the same as `call_soon`; refuse other threads, whose timing cannot be repeated."""
+        """Refuse other threads, whose timing cannot be repeated."""
         owner: int | None = self._thread_id  # type: ignore[attr-defined]
         if owner is not None and owner != threading.get_ident():
             raise LocalFault("the virtual loop has one thread: run compute inline on it")
@@ -153,7 +140,6 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
     def run_in_executor(
         self, executor: object, func: Callable[..., T], *args: object
     ) -> asyncio.Future[T]:
-        """Refuse to use a thread, because its timing cannot be repeated."""
         raise LocalFault("the virtual loop has one thread: run compute inline on it")
 
     def create_task(  # type: ignore[override]
@@ -163,7 +149,6 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
         name: str | None = None,
         context: Context | None = None,
     ) -> asyncio.Task[T]:
-        """Start a task; the loop remembers the order in which tasks were started."""
         task: asyncio.Task[T] = super().create_task(coro, name=name, context=context)
         self._living[task] = None
         task.add_done_callback(self._forget)
@@ -211,21 +196,21 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
             self._cancelled_timers = 0
 
     def _run_once(self) -> None:
-        """Run ready callbacks until the loop is told to stop; `run_forever` calls this."""
+        """Run ready callbacks until the loop must stop; `run_forever` calls this."""
         ready = self._ready
         while not self._stopping:  # type: ignore[attr-defined]
             self._gather()
             count = len(ready)
             for _ in range(count):
                 handle = ready.popleft()
-                if self._frozen and self._puts_aside(handle):
+                if self._frozen and self._postpones(handle):
                     continue
                 if not handle._cancelled:  # noqa: SLF001
                     handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # noqa: SLF001
             self.events += count
             self._events_at_instant += count
 
-    def _puts_aside(self, handle: asyncio.Handle) -> bool:
+    def _postpones(self, handle: asyncio.Handle) -> bool:
         """Keep the callback of a frozen process for later."""
         context: Context = handle._context  # type: ignore[attr-defined]  # noqa: SLF001
         waiting = self._frozen.get(context.get(PROCESS, ""))
@@ -240,7 +225,10 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
         if not ready:
             self._jump()
         elif self._events_at_instant > MAX_EVENTS_PER_INSTANT:
-            self._give_up_livelock()
+            raise VirtualLivelock(
+                f"{self._events_at_instant} callbacks at {self._now_s} s without end; "
+                f"{self._who_waits()}"
+            )
         while self._timers and self._timers[0][0] <= self._now_s:
             timer = heapq.heappop(self._timers)[2]
             timer._scheduled = False  # type: ignore[attr-defined]  # noqa: SLF001
@@ -263,17 +251,10 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
             self._now_s = when
             self._events_at_instant = 0
 
-    def _give_up_livelock(self) -> Never:
-        raise VirtualLivelock(
-            f"{self._events_at_instant} callbacks at {self._now_s} s without end; "
-            f"{self._who_waits()}"
-        )
-
     def _who_waits(self) -> str:
         names = [task.get_name() for task in self._living if not task.done()]
-        more = (
-            "" if len(names) <= _NAMED_IN_ERRORS else f" and {len(names) - _NAMED_IN_ERRORS} more"
-        )
+        left_out = len(names) - _NAMED_IN_ERRORS
+        more = f" and {left_out} more" if left_out > 0 else ""
         return f"waiting: {', '.join(names[:_NAMED_IN_ERRORS])}{more}"
 
 

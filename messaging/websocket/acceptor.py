@@ -22,36 +22,33 @@ _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 async def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
-    """Listen at all addresses of a name, at one and the same port.
+    """Listen at all addresses of a name ("": of this machine), at one port (0: any that is free).
 
-    Args:
-        host: name or address; "" is every address of this machine.
-        port: port number; 0 is any that is free at all of the addresses.
-        backlog: connections that the system queues until they are accepted.
+    The system queues up to `backlog` connections until they are accepted.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(
+    entries = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
-    places = list(dict.fromkeys((family, place) for family, _, _, _, place in found))
+    addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in entries))
     for _ in range(PORT_TRIES - 1):
         try:
-            return _bind_all(places, port, backlog)
+            return _bind_all(addresses, port, backlog)
         except OSError as error:
             if port or error.errno != errno.EADDRINUSE:
                 raise
-    return _bind_all(places, port, backlog)
+    return _bind_all(addresses, port, backlog)
 
 
 def _bind_all(
-    places: Sequence[tuple[int, tuple[object, ...]]], port: int, backlog: int
+    addresses: Sequence[tuple[int, tuple[object, ...]]], port: int, backlog: int
 ) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
-        for index, (family, place) in enumerate(places):
+        for index, (family, address) in enumerate(addresses):
             try:
-                sockets.append(_bind_one(family, (place[0], port, *place[2:]), backlog))
+                sockets.append(_bind_one(family, (address[0], port, *address[2:]), backlog))
             except OSError as error:
-                last = index == len(places) - 1
+                last = index == len(addresses) - 1
                 if error.errno not in _ABSENT or (last and not sockets):
                     raise
                 continue  # a name may have addresses of a family that this machine lacks
@@ -63,14 +60,14 @@ def _bind_all(
     return sockets
 
 
-def _bind_one(family: int, place: tuple[object, ...], backlog: int) -> socket.socket:
+def _bind_one(family: int, address: tuple[object, ...], backlog: int) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.setblocking(False)  # noqa: FBT003  of the standard library
-        listening.bind(place)
+        listening.bind(address)
         listening.listen(backlog)
     except BaseException:
         listening.close()
@@ -79,24 +76,20 @@ def _bind_one(family: int, place: tuple[object, ...], backlog: int) -> socket.so
 
 
 class Acceptor:
-    """Accepts connections on listening sockets, and passes them on.
+    """Accepts connections on listening sockets, and passes each with its address to `accept`.
 
-    Args:
-        sockets: the listening sockets.
-        take: called with every connection, and the address that it comes from.
-        exhausted: called with the error when the system has no file or memory for a connection.
+    `exhausted` is called with the error when the system has no file or memory for a connection.
     """
 
     def __init__(
         self,
         sockets: Sequence[socket.socket],
-        take: Callable[[socket.socket, str], None],
+        accept: Callable[[socket.socket, str], None],
         exhausted: Callable[[OSError], None],
     ) -> None:
-        """Begin to accept connections."""
         self._loop = asyncio.get_running_loop()
         self._sockets = tuple(sockets)
-        self._take = take
+        self._accept = accept
         self._exhausted = exhausted
         self._pause: asyncio.TimerHandle | None = None
         self._read_all()
@@ -107,12 +100,12 @@ class Acceptor:
 
     def close(self) -> None:
         """Stop accepting, and close the sockets."""
-        self._rest()
+        self._stop_reading()
         for listening in self._sockets:
             listening.close()
         self._sockets = ()
 
-    def _rest(self) -> None:
+    def _stop_reading(self) -> None:
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
@@ -133,9 +126,9 @@ class Acceptor:
             except OSError as error:
                 if error.errno not in EXHAUSTED:
                     raise
-                self._rest()
+                self._stop_reading()
                 self._pause = self._loop.call_later(PAUSE_S, self._read_all)
                 self._exhausted(error)
                 return
             connection.setblocking(False)  # noqa: FBT003  of the standard library
-            self._take(connection, str(address[0]))
+            self._accept(connection, str(address[0]))

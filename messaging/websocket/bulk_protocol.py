@@ -32,7 +32,7 @@ _LAST_PIECE = 0x80
 
 
 BEATS_MAX = 8
-"""Most signs of life of a peer between two looks; one comes in four of them."""
+"""Most signs of life of a peer between two keepalive checks; one comes in four of them."""
 
 
 class TooLarge(FrameError):  # noqa: N818 (see messaging.errors)
@@ -42,21 +42,15 @@ class TooLarge(FrameError):  # noqa: N818 (see messaging.errors)
 class Owner(Protocol):
     """The session of a bulk socket, which gets these callbacks."""
 
-    def bulk_arrived(self, index: int, envelope: Envelope) -> None:
-        """Take an envelope that arrived whole."""
-        ...
-
+    def bulk_arrived(self, envelope: Envelope) -> None: ...
     def bulk_marked(self, data: bytes) -> None:
         """Echo a mark."""
-        ...
 
     def bulk_faulted(self, fault: RemoteFault) -> None:
-        """Learn that the peer violated the protocol."""
-        ...
+        """End the session, because the peer violated the protocol."""
 
     def bulk_ended(self, reason: str) -> None:
-        """Learn that the socket is gone."""
-        ...
+        """End the session, if it is not over already, because this socket is gone."""
 
 
 class BulkProtocol(asyncio.BufferedProtocol):
@@ -65,6 +59,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
     Attributes:
         lost: Set once the connection is gone.
         messages: How many messages have arrived whole.
+        beats: Signs of life since the last keepalive check; more than `BEATS_MAX` are a fault.
     """
 
     def __init__(
@@ -78,12 +73,8 @@ class BulkProtocol(asyncio.BufferedProtocol):
         """Take over a connection on which nothing has arrived since the websocket's handshake.
 
         Nothing is read before `attach`: bytes that the peer sends earlier wait in the system.
-
-        Args:
-            transport: The connection that aiohttp opened.
-            previous: The protocol that owned it; it is told when the connection is lost.
-            masks: Whether this side masks what it sends, as the side that dialled must.
-            on_lost: Called when the connection is lost.
+        `previous` is the protocol that owned the connection, whose loss is reported to it. The side
+        that dialled masks what it sends.
         """
         self.lost = asyncio.Event()
         self.messages = 0
@@ -94,7 +85,6 @@ class BulkProtocol(asyncio.BufferedProtocol):
         self._masks = masks
         self._on_lost = on_lost
         self._owner: Owner | None = None
-        self._index = 0
         self._assembler: Assembler | None = None
         self._limit_bytes = 0
         self._writable = asyncio.Event()
@@ -108,15 +98,13 @@ class BulkProtocol(asyncio.BufferedProtocol):
         self._failed = False
         self._marked = 0  # messages that had arrived when a mark came last
         self.beats = 0
-        """Signs of life that came since the last look; more than `BEATS_MAX` are a fault."""
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         transport.set_protocol(self)
         transport.pause_reading()
 
-    def attach(self, owner: Owner, index: int, assembler: Assembler, limit_bytes: int) -> None:
+    def attach(self, owner: Owner, assembler: Assembler, limit_bytes: int) -> None:
         """Begin to read messages of at most `limit_bytes` for a session."""
         self._owner = owner
-        self._index = index
         self._assembler = assembler
         self._limit_bytes = limit_bytes
         self.resume_reading()
@@ -131,27 +119,18 @@ class BulkProtocol(asyncio.BufferedProtocol):
     async def send(self, first: bytes, rest: memoryview | None = None) -> None:
         """Send a binary message made of two parts; wait while the write buffer is full.
 
-        Raises:
-            ConnectionResetError: The connection is gone.
+        This and the next two raise `ConnectionResetError` if the connection is gone.
         """
         self._write(WSMsgType.BINARY, first, rest)
         if not self._writable.is_set():
             await self._writable.wait()
 
     def ping(self, data: bytes) -> None:
-        """Send a mark as a websocket ping.
-
-        Raises:
-            ConnectionResetError: The connection is gone.
-        """
+        """Send a mark as a websocket ping."""
         self._write(WSMsgType.PING, data)
 
     def beat(self) -> None:
-        """Send a sign of life: an empty pong, which nobody answers.
-
-        Raises:
-            ConnectionResetError: The connection is gone.
-        """
+        """Send a sign of life: an empty pong, which nobody answers."""
         self._write(WSMsgType.PONG, b"")
 
     async def hang_up(self, timeout_s: float) -> None:
@@ -178,7 +157,6 @@ class BulkProtocol(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Resume reading."""
         if not self.lost.is_set() and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -201,7 +179,6 @@ class BulkProtocol(asyncio.BufferedProtocol):
     # --------------------------------------------------------- callbacks of the transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer into which the transport writes arriving bytes."""
         if self._target is not None:
             return self._target[self._filled :]
         return self._scratch[self._have :]
@@ -223,18 +200,15 @@ class BulkProtocol(asyncio.BufferedProtocol):
             self._fail(fault)
 
     def pause_writing(self) -> None:
-        """Make senders wait, because the write buffer is full."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Let senders continue."""
         self._writable.set()
 
     def eof_received(self) -> None:
         """Do nothing, so that the transport closes itself."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell waiting senders, the previous protocol and the session."""
         self.lost.set()
         self._writable.set()
         self._target = None
@@ -302,18 +276,12 @@ class BulkProtocol(asyncio.BufferedProtocol):
         if not self._is_chunk:
             self._target = memoryview(bytearray(size))
             return used
-        self._target = self._assembler.begin_chunk(prefix)
-        if self._target.nbytes != size - lead:
-            raise FrameError("a chunk of another form")
+        self._target = self._assembler.begin_chunk(prefix, size - lead)
         self._key = rotated(self._key, lead)
         return used + lead
 
     def _read_header(self, data: memoryview) -> tuple[int, int, int]:
-        """Return opcode, size of the message, size of the header; all 0 if bytes are missing.
-
-        Raises:
-            FrameError: The header violates the protocol.
-        """
+        """Return opcode, size of the message, size of the header; all 0 if bytes are missing."""
         if len(data) < _HEADER_BYTES_MIN:
             return 0, 0, 0
         opcode, size, used = data[0] & 0x0F, data[1] & 0x7F, 2
@@ -345,7 +313,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
             if self._owner is not None:
                 self._owner.bulk_marked(data)
         elif opcode == WSMsgType.CLOSE:
-            self._transport.close()  # the control socket tells the reason
+            self._transport.close()  # the control socket carries the reason
         elif opcode == WSMsgType.PONG and not data and self.beats < BEATS_MAX:
             self.beats += 1
         else:  # a pong too, as echoes take the control socket; it may be a flipped bit
@@ -363,7 +331,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
         else:
             envelope = self._assembler.feed(bytes(target))
         if envelope is not None:
-            self._owner.bulk_arrived(self._index, envelope)
+            self._owner.bulk_arrived(envelope)
 
 
 def _header(opcode: int, size: int, *, masks: bool) -> bytes:

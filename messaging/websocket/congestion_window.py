@@ -1,36 +1,36 @@
-"""Congestion window of a bulk socket: how many bytes may be under way (in flight); pure.
+"""Congestion window of a bulk socket: how many bytes may be in flight; pure.
 
 A sender that writes as fast as the system accepts bytes fills every queue on the path to the peer,
 and delays all other traffic on it: a shaper with a queue of two seconds makes a heartbeat two
 seconds late. So the sender asks for echoes. It sends a mark behind the bytes; the peer echoes the
 mark when it has read up to there, with the time of its own clock. Mark and echo yield two figures:
 
-    rate of the path   = bytes under way when the mark was sent / time until its echo
+    rate of the path   = bytes in flight when the mark was sent / time until its echo
     delay by queueing  = passage of the mark − the least passage seen, where
     passage            = time at the peer when it arrived − time here when it was sent
 
 The first is Little's law and holds however the bytes were spread. The second is of this direction
 alone: queues that the peer's own bulk builds delay the echo, but the peer has to keep them short.
-The bytes that may be under way are those which the path drains within the time that an echo takes
+The bytes that may be in flight are those which the path drains within the time that an echo takes
 without our queue, plus the delay that is allowed:
 
     window = rate × (time until the echo − delay + allowed)
 
 As long as the delay is less than is allowed, the sender itself is the bottleneck: the window grows,
-up to twice what was under way when the mark was sent, and on a path without a queue it soon stops
+up to twice what was in flight when the mark was sent, and on a path without a queue it soon stops
 limiting. Longer delays shrink it to the figure above at once.
 
 No computation here requires the two clocks to agree. A passage is no duration: it includes the
 offset between the two clocks. Only differences of passages count, in which the offset cancels, and
-over the `REFRESH_S` for which a least passage is kept even a bad clock drifts by a few
-milliseconds. Only the pace of our own sending depends on it. A queue cannot have delayed a mark
+over the `REFRESH_S` for which a least passage counts even a bad clock drifts by a few
+milliseconds. Only the speed of our own sending depends on it. A queue cannot have delayed a mark
 for longer than its echo took; so if a clock jumps, or a peer invents its times, at worst the
-whole round trip takes the place of the passage, and it too can control a pace.
+whole round trip takes the place of the passage, which bounds a window too.
 
 The least passage becomes stale, because paths change, and because a sender never sees it again
 while it keeps a queue of its own. So every `REFRESH_S` the window shrinks to the floor until the
-bytes under way have drained; the echo after that sets the new least. By then the path is empty, and
-all bytes that may be under way would enter its queue at once; so the window reopens at what the
+bytes in flight have drained; the echo after that sets the new least. By then the path is empty, and
+all bytes that may be in flight would enter its queue at once; so the window reopens at what the
 path drains within the delay that is allowed, and grows from there.
 
 Reference: the window is that of FAST TCP (Wei et al. 2006), the refresh that of BBR (Cardwell et
@@ -55,35 +55,28 @@ class Mark:
     """A mark that was sent and whose echo has not come.
 
     Attributes:
-        number: Sequence number of the mark, counted from 1.
         sent_bytes: All bytes sent before the mark.
-        under_way: Bytes sent since the last echoed mark, at the time of this one.
-        sent_s: When the mark was sent.
-        fresh: Whether its passage becomes the new least, because little was under way.
+        in_flight: Bytes sent since the last echoed mark, at the time of this one.
+        fresh: Whether its passage becomes the new least, because little was in flight.
     """
 
     number: int
     sent_bytes: int
-    under_way: int
+    in_flight: int
     sent_s: float
     fresh: bool
 
 
 class CongestionWindow:
-    """How many bytes one bulk socket may have under way.
+    """How many bytes one bulk socket may have in flight.
 
     Attributes:
-        window: The bytes that may be under way.
+        window: The bytes that may be in flight.
         delay_s: Delay by queueing, according to the last echo.
     """
 
     def __init__(self, allowed_s: float, chunk_bytes: int) -> None:
-        """Start with `START_BYTES`, before anything about the path is measured.
-
-        Args:
-            allowed_s: Delay by queueing that the sender may cause.
-            chunk_bytes: Largest frame that the caller wants.
-        """
+        """Start with `START_BYTES`; the sender may cause a queueing delay of `allowed_s`."""
         self.window = START_BYTES
         self.delay_s = 0.0
         self._allowed_s = allowed_s
@@ -99,7 +92,7 @@ class CongestionWindow:
         self._set_limit()
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         """Bytes sent since the last mark that was echoed."""
         return self._sent - self._echoed
 
@@ -110,7 +103,6 @@ class CongestionWindow:
 
     @property
     def awaits_echo(self) -> bool:
-        """Whether a mark was sent whose echo has not come."""
         return bool(self._marks)
 
     def may_send(self) -> bool:
@@ -118,7 +110,6 @@ class CongestionWindow:
         return self._sent - self._echoed < self._limit
 
     def sent(self, size_bytes: int) -> None:
-        """Note that a frame was written to the socket."""
         self._sent += size_bytes
 
     def mark_due(self) -> bool:
@@ -131,18 +122,14 @@ class CongestionWindow:
     def mark(self, now_s: float) -> int:
         """Note that a mark is sent now, and return its number."""
         self._number += 1
-        under_way = self.under_way
-        fresh = self._refreshing and under_way <= 2 * FLOOR_BYTES
-        self._marks.append(Mark(self._number, self._sent, under_way, now_s, fresh))
+        in_flight = self.in_flight
+        fresh = self._refreshing and in_flight <= 2 * FLOOR_BYTES
+        self._marks.append(Mark(self._number, self._sent, in_flight, now_s, fresh))
         self._marked = self._sent
         return self._number
 
     def echoed(self, number: int, now_s: float, received_s: float) -> bool:
-        """Note the echo of a mark.
-
-        Returns:
-            False if no such mark awaits its echo.
-        """
+        """Note the echo of a mark; return False if no such mark awaits one."""
         while self._marks and self._marks[0].number < number:
             self._marks.popleft()  # its echo was lost; this later one says more
         if not self._marks or self._marks[0].number != number:
@@ -172,12 +159,12 @@ class CongestionWindow:
 
     def _refresh(self, mark: Mark, took_s: float) -> None:
         self._refreshing = True
-        drained = int(mark.under_way / took_s * self._allowed_s)
+        drained = int(mark.in_flight / took_s * self._allowed_s)
         self.window = max(FLOOR_BYTES, min(self.window, drained))
 
     def _adapt(self, mark: Mark, took_s: float) -> None:
         ratio = (took_s - self.delay_s + self._allowed_s) / took_s
-        wanted = int(mark.under_way * min(ratio, 2.0))
+        wanted = int(mark.in_flight * min(ratio, 2.0))
         if ratio < 1.0:
             self.window = max(FLOOR_BYTES, min(self.window, wanted))
         else:

@@ -1,18 +1,18 @@
-"""A session over websockets: one for control, others for bulk; see `messaging.links.link.Link`.
+"""A session over websockets: one for control, one for bulk; see `messaging.links.link.Link`.
 
-Every socket has one reader, which reads as long as there is room for the messages, and one writer
+Each socket has one reader, which reads as long as there is room for the messages, and one writer
 behind a bounded queue. A reader without room stops, and TCP applies backpressure to the peer.
 Frames are those of `codec`; a frame that violates the protocol ends this session and no other.
 
-Marks of the pace are websocket pings on the bulk sockets, `socket number`. Their echoes are pongs
-on the control socket, where no bulk of the other direction delays them: `socket number time`, with
-the microseconds of the echoing side's own monotonic clock (see `pacing`). Pings of the control
-socket itself are a keepalive, the last resort against vanished peers; the actors' own heartbeats
-decide about liveness.
+Marks of the congestion window are websocket pings on the bulk socket, with their number. Their
+echoes are pongs on the control socket, where no bulk of the other direction delays them: `number
+time`, with the microseconds of the echoing side's own monotonic clock (see `congestion_window`).
+Pings of the control socket itself are a keepalive, the last resort against vanished peers; the
+actors' own heartbeats decide about liveness.
 
 The control socket closes first: this end sends the control that waits, then the reason as the
-websocket's close message, then awaits the peer's answer, and only then closes the bulk sockets. So
-a peer that sees a bulk socket end before it received a reason knows that the connection broke.
+websocket's close message, then awaits the peer's answer, and only then closes the bulk socket. So
+a peer that sees the bulk socket end before it received a reason knows that the connection broke.
 """
 
 import asyncio
@@ -38,15 +38,15 @@ from messaging.websocket.settings import WebsocketSettings
 from messaging.websocket.wire import BROKEN, WebSocket, Wire, frame_bytes
 
 CHECKS_PER_BEAT = 4
-"""A sign of life goes over idle bulk sockets with every fourth check, each 20 s."""
+"""A sign of life goes over the bulk socket with every fourth check, each 20 s."""
 REASON_BYTES = 123
 """The longest reason that a websocket's close message can carry."""
 ECHOES_MAX = 1024
 """Echoes that may wait to be sent; beyond that the oldest are dropped, as the newest say most."""
 
 _CLOSE_CODE = struct.Struct(">H")
-_MARK = re.compile(rb"\d{1,3} \d{1,18}")
-_ECHO = re.compile(rb"\d{1,3} \d{1,18} \d{1,18}")
+_MARK = re.compile(rb"\d{1,18}")
+_ECHO = re.compile(rb"\d{1,18} \d{1,18}")
 
 
 def _no_payload(envelope: Envelope, _: tuple[int, ...]) -> Sequence[memoryview]:
@@ -61,23 +61,19 @@ class WebsocketLink:
         self,
         names: tuple[str, str],
         control: Wire,
-        bulks: Sequence[BulkProtocol],
+        bulk: BulkProtocol,
         *,
         codec: Codec,
         settings: WebsocketSettings,
-        allocate: Allocate | None = None,
-        turns: ReadScheduler | None = None,
-        admitted: Callable[[], None] | None = None,
-        report: Callable[[str], None] | None = None,
+        allocate: Allocate,
+        turns: ReadScheduler,
+        admitted: Callable[[], None] | None,
+        report: Callable[[str], None],
     ) -> None:
         """Make a link from open sockets; it sends and receives while `run` runs.
 
         Args:
             names: The names of this end and of the other.
-            control: The socket for control.
-            bulks: The sockets for bulk, in the order of their indices.
-            codec: Knows the message types and the limits.
-            settings: Capacities and timeouts.
             allocate: Returns the buffers for arriving payloads.
             turns: The reading budget that all links of this process share.
             admitted: Called when the peer is admitted, and no bulk is read before; None: the peer
@@ -93,22 +89,20 @@ class WebsocketLink:
         self._masks = isinstance(control.socket, ClientWebSocketResponse)
         self._control_sent = 0
         self._control_received = 0
-        self._bulks = [BulkSocket(bulk, index, settings) for index, bulk in enumerate(bulks)]
+        self._bulk = BulkSocket(bulk, settings)
         self._codec = codec
         self._settings = settings
         self._allocate = allocate
-        self._turns = turns or ReadScheduler()
+        self._turns = turns
         self._on_admitted = admitted
-        self._report = report or (lambda _: None)
+        self._report = report
         self._control_out: deque[bytes] = deque()
-        self._bulk_out = BulkQueue(
-            settings.bulk_capacity, settings.outbox_bytes, sockets=len(self._bulks)
-        )
+        self._bulk_out = BulkQueue(settings.bulk_capacity, settings.outbox_bytes)
         self._control_in: deque[tuple[Envelope, int]] = deque()
         self._control_in_bytes = 0
-        self._turn = 0  # the bulk socket from which the next envelope is received
-        self._unread_bytes = 0
-        self._held = admitted is not None  # whether reading of the bulk sockets is paused
+        self._bulk_in: deque[Envelope] = deque()
+        self.unread_bytes = 0  # of bulk
+        self._held = admitted is not None  # whether reading of the bulk socket is paused
         self._echoes: deque[bytes] = deque(maxlen=ECHOES_MAX)
         self._waiter: asyncio.Future[None] | None = None
         self._to_send = asyncio.Event()
@@ -116,7 +110,7 @@ class WebsocketLink:
         self._space = asyncio.Event()
         self._over = asyncio.Event()
         self._peer_gone = asyncio.Event()
-        self._told: tuple[int, str] | None = None  # the close message that this end sends
+        self._goodbye: tuple[int, str] | None = None  # the close message that this end sends
         self._quiet = 0
 
     def __repr__(self) -> str:
@@ -129,21 +123,13 @@ class WebsocketLink:
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes of websocket frames that this end has written to its sockets."""
-        return self._control_sent + sum(bulk.socket.bytes_sent for bulk in self._bulks)
+        return self._control_sent + self._bulk.socket.bytes_sent
 
     @property
     def bytes_received(self) -> int:
-        """Bytes of websocket frames received from the other end."""
-        return self._control_received + sum(bulk.socket.bytes_received for bulk in self._bulks)
-
-    @property
-    def unread_bytes(self) -> int:
-        """Size of the bulk envelopes in the inboxes, which wait for `receive`."""
-        return self._unread_bytes
+        return self._control_received + self._bulk.socket.bytes_received
 
     def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL, topic: str | None = None) -> bool:
-        """Queue an envelope; return False if it was not taken; see `messaging.links.link.Link`."""
         if self.close_reason is not None:
             return False
         header = self._codec.encode(envelope)
@@ -159,13 +145,12 @@ class WebsocketLink:
         return True
 
     def holds(self, topic: str) -> bool:
-        return self._bulk_out.holds(topic) or any(bulk.topic == topic for bulk in self._bulks)
+        return self._bulk_out.holds(topic) or self._bulk.topic == topic
 
     def withdraw(self, topic: str) -> bool:
         return self._bulk_out.withdraw(topic)
 
     async def receive(self) -> Envelope:
-        """Wait for the next envelope; control has priority over bulk."""
         while True:  # until an envelope comes or the session is over
             envelope = self._next_unread()
             if envelope is not None:
@@ -188,7 +173,7 @@ class WebsocketLink:
                 admitted()
 
     def close(self, reason: str) -> None:
-        """End the session; discard unread envelopes, but still send the queued control."""
+        """End the session as `Link.close` does, but still send the queued control."""
         self._close(reason, WSCloseCode.OK)
 
     async def run(self) -> None:
@@ -197,37 +182,33 @@ class WebsocketLink:
             async with Scope(f"link-{self.remote}", self._task_failed) as scope:
                 scope.spawn(self._guarded(self._read_control()), "read-control")
                 scope.spawn(self._guarded(self._write_control()), "write-control")
-                for bulk in self._bulks:
-                    assembler = Assembler(self._codec, self._allocate)
-                    limit_bytes = self._codec.limits.frame_bytes
-                    bulk.socket.attach(self, bulk.index, assembler, limit_bytes)
-                    if self._held:
-                        bulk.socket.pause_reading()
-                    scope.spawn(self._guarded(self._write_bulk(bulk)), f"write-{bulk.index}")
+                assembler = Assembler(self._codec, self._allocate)
+                self._bulk.socket.attach(self, assembler, self._codec.limits.frame_bytes)
+                if self._held:
+                    self._bulk.socket.pause_reading()
+                scope.spawn(self._guarded(self._write_bulk()), "write-bulk")
                 scope.spawn(self._watch(), "watch")
                 await self._over.wait()
-                if self._told is not None:
-                    await self._say_goodbye(*self._told)
+                if self._goodbye is not None:
+                    await self._say_goodbye(*self._goodbye)
         finally:
             self._lose("the network is closed")
             await self._wire.hang_up(self._settings.close_s)
-            for bulk in self._bulks:
-                await bulk.socket.hang_up(self._settings.close_s)
+            await self._bulk.socket.hang_up(self._settings.close_s)
             self.ended.set()
 
-    # ------------------------------------------------------- callbacks of the bulk sockets
+    # ------------------------------------------------------- callbacks of the bulk socket
 
-    def bulk_arrived(self, index: int, envelope: Envelope) -> None:
-        """Queue an envelope; pause reading if the inboxes are full."""
+    def bulk_arrived(self, envelope: Envelope) -> None:
+        """Queue an envelope; pause reading if the inbox is full."""
         if self.closed:
             return
-        self._bulks[index].inbox.append(envelope)
-        self._unread_bytes += envelope.size_bytes
+        self._bulk_in.append(envelope)
+        self.unread_bytes += envelope.size_bytes
         self._wake()
         if not self._held and self._bulk_full():
             self._held = True
-            for bulk in self._bulks:
-                bulk.socket.pause_reading()
+            self._bulk.socket.pause_reading()
 
     def bulk_marked(self, data: bytes) -> None:
         if _MARK.fullmatch(data) is None:
@@ -236,11 +217,9 @@ class WebsocketLink:
         self._to_send.set()
 
     def bulk_faulted(self, fault: RemoteFault) -> None:
-        """End the session, because the peer violated the protocol."""
         self._fault(fault)
 
     def bulk_ended(self, reason: str) -> None:
-        """End the session, if it is not over already: it ends with any of its sockets."""
         self._lose(reason)
 
     def _next_unread(self) -> Envelope | None:
@@ -249,12 +228,10 @@ class WebsocketLink:
             control, size_bytes = self._control_in.popleft()
             self._control_in_bytes -= size_bytes
             return control
-        inbox = self._bulks[self._turn].inbox
-        if not inbox:
+        if not self._bulk_in:
             return None
-        self._turn = (self._turn + 1) % len(self._bulks)
-        envelope = inbox.popleft()
-        self._unread_bytes -= envelope.size_bytes
+        envelope = self._bulk_in.popleft()
+        self.unread_bytes -= envelope.size_bytes
         self._release()
         return envelope
 
@@ -262,22 +239,20 @@ class WebsocketLink:
         """Resume reading bulk, if the peer is admitted and there is room again."""
         if self._held and self._on_admitted is None and not self._bulk_full():
             self._held = False
-            for bulk in self._bulks:
-                bulk.socket.resume_reading()
+            self._bulk.socket.resume_reading()
 
     def _close(self, reason: str, code: int) -> None:
         if self.close_reason is None:
-            self._told = (code, reason)
+            self._goodbye = (code, reason)
             self._control_in.clear()
             self._control_in_bytes = 0
-            for bulk in self._bulks:
-                bulk.inbox.clear()
-            self._unread_bytes = 0
+            self._bulk_in.clear()
+            self.unread_bytes = 0
             self._release()
             self._end(reason)
 
     def _lose(self, reason: str) -> None:
-        """Learn that the peer is gone; envelopes that arrived can still be received."""
+        """End as the peer is gone; envelopes that arrived can still be received."""
         self._peer_gone.set()
         if self.close_reason is None:
             self._control_out.clear()
@@ -333,7 +308,9 @@ class WebsocketLink:
                     self._control_in.append((envelope, size_bytes))
                     self._control_in_bytes += size_bytes
                     self._wake()
-                    await self._wait_space(self._control_full)
+                    while self._control_full() and not self.closed:
+                        self._space.clear()
+                        await self._space.wait()
             elif message.type is WSMsgType.PING:
                 await self._control.pong(message.data)
             elif message.type is WSMsgType.PONG:
@@ -363,38 +340,29 @@ class WebsocketLink:
             self._control_sent += frame_bytes(len(echo), masked=self._masks)
             await self._control.pong(echo)
 
-    async def _write_bulk(self, bulk: BulkSocket) -> None:
+    async def _write_bulk(self) -> None:
         while not self.closed:
-            await bulk.send(await self._bulk_out.take(bulk.index))
-
-    async def _wait_space(self, full: Callable[[], bool]) -> None:
-        while full() and not self.closed:
-            self._space.clear()
-            await self._space.wait()
+            await self._bulk.send(await self._bulk_out.take())
 
     def _control_full(self) -> bool:
         if not self._control_in:
             return False
-        bytes_max = self._settings.control_inbox_bytes
-        waiting = len(self._control_in)
-        return waiting >= self._settings.control_capacity or self._control_in_bytes > bytes_max
+        full = len(self._control_in) >= self._settings.control_capacity
+        return full or self._control_in_bytes > self._settings.control_inbox_bytes
 
     def _bulk_full(self) -> bool:
-        count = sum(len(bulk.inbox) for bulk in self._bulks)
-        return count >= self._settings.bulk_capacity or (
-            count > len(self._bulks) and self._unread_bytes > self._settings.inbox_bytes
-        )
+        count = len(self._bulk_in)
+        too_large = count > 1 and self.unread_bytes > self._settings.inbox_bytes
+        return count >= self._settings.bulk_capacity or too_large
 
     def _note_echo(self, data: bytes) -> None:
-        """Process a pong: the echo of a bulk socket's mark, or of the keepalive's empty ping."""
+        """Process a pong: the echo of a mark, or of the keepalive's empty ping."""
         if not data:
             return
         if _ECHO.fullmatch(data) is None:
             raise RemoteFault("an echo of another form")
-        index, number, received_us = map(int, data.split())
-        if index >= len(self._bulks):
-            raise RemoteFault("an echo of what was never sent")
-        self._bulks[index].echoed(number, received_us / 1e6)
+        number, received_us = map(int, data.split())
+        self._bulk.echoed(number, received_us / 1e6)
 
     def _socket_ended(self, message: WSMessage, websocket: WebSocket) -> None:
         if message.type is WSMsgType.CLOSE:
@@ -404,9 +372,9 @@ class WebsocketLink:
         elif message.type is WSMsgType.TEXT:
             raise RemoteFault("a text message")
         elif message.type is WSMsgType.ERROR and not isinstance(message.data, OSError):
-            told = plain(str(message.data), REASON_BYTES)
-            self._report(f"{self.remote} broke the websocket protocol: {told}")
-            self._lose(f"the peer broke the websocket protocol: {told}")
+            how = plain(str(message.data), REASON_BYTES)
+            self._report(f"{self.remote} broke the websocket protocol: {how}")
+            self._lose(f"the peer broke the websocket protocol: {how}")
         else:
             error = message.data if message.type is WSMsgType.ERROR else websocket.exception()
             self._lose(f"connection lost: {error or 'the peer ended it without a reason'}")
@@ -423,13 +391,12 @@ class WebsocketLink:
             if self.closed:
                 return
             self._quiet = 0 if self._control_full() else self._quiet + 1
-            for bulk in self._bulks:
-                bulk.look(reading=not self._held)
+            self._bulk.check_progress(reading=not self._held)
             silence_s = limit * self._settings.ping_s
             if self._quiet > limit:
                 self._lose(f"nothing heard for {silence_s:g} s")
                 self._cut()
-            elif any(max(bulk.quiet_out, bulk.quiet_in) > limit for bulk in self._bulks):
+            elif max(self._bulk.quiet_out, self._bulk.quiet_in) > limit:
                 reason = f"a bulk message was not carried over within {silence_s:g} s"
                 self._close(reason, WSCloseCode.POLICY_VIOLATION)
             elif self._quiet:
@@ -439,8 +406,7 @@ class WebsocketLink:
 
     async def _beat(self) -> None:
         """Let no balancer and no NAT on the path forget a bulk socket that carries nothing."""
-        for bulk in self._bulks:
-            bulk.socket.beat()
+        self._bulk.socket.beat()
 
     async def _say_goodbye(self, code: int, reason: str) -> None:
         """Send queued control and the reason; wait for the peer's answer up to `close_s`."""
@@ -456,5 +422,4 @@ class WebsocketLink:
     def _cut(self) -> None:
         """Abort the connections, because the other end takes no part in closing them."""
         self._wire.abort()
-        for bulk in self._bulks:
-            bulk.socket.abort()
+        self._bulk.socket.abort()

@@ -10,6 +10,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 
 from messaging.actors.scope import Scope
 from messaging.codec.frames import CHUNK_PREFIX_BYTES, Codec
@@ -20,10 +21,10 @@ from messaging.links.link import BacklogListener
 from messaging.websocket.acceptor import Acceptor, bind
 from messaging.websocket.bulk_protocol import BulkProtocol
 from messaging.websocket.dial import Connector
-from messaging.websocket.door import Door, Room, Site, path_of
 from messaging.websocket.link import WebsocketLink
 from messaging.websocket.read_scheduler import ReadScheduler
 from messaging.websocket.security import Keyring, Secret, only_loopback
+from messaging.websocket.server import Refused, SessionServer, Site, path_of
 from messaging.websocket.settings import WebsocketSettings
 from messaging.websocket.wire import Wire
 
@@ -33,12 +34,7 @@ shown the secret meanwhile are no strangers any more when the next ones come."""
 
 
 class WebsocketListener(BacklogListener[WebsocketLink]):
-    """A name of this process that others can dial.
-
-    Attributes:
-        name: The name given to `listen`.
-        guests: Whether peers are guests until they are admitted.
-    """
+    """A name of this process that others can dial; see `Network.listen`."""
 
     def __init__(
         self,
@@ -55,7 +51,6 @@ class WebsocketListener(BacklogListener[WebsocketLink]):
         self._network = network
 
     def close(self) -> None:
-        """Stop listening, and free the name."""
         super().close()
         self._network.forget_listener(self)
 
@@ -99,17 +94,13 @@ class WebsocketNetwork:
         self._ended: set[str] = set()  # names whose listener was closed, and that have no new one
         self._links: dict[WebsocketLink, None] = {}
         self._scope = Scope("websockets", self._task_failed)
-        self._server: Acceptor | None = None
-        self._door: Door | None = None
-        self._place = ""
+        self._acceptor: Acceptor | None = None
+        self._http: SessionServer | None = None
+        self._advertised = ""
         self.port = 0
 
     def allow(self, limits: Limits) -> None:
-        """Limit what peers may send, in sessions that are opened from now on.
-
-        Args:
-            limits: Bounds on messages, as large as this process's own run can need.
-        """
+        """Limit what peers may send, in sessions that are opened from now on."""
         if self._settings.chunk_bytes + CHUNK_PREFIX_BYTES > limits.frame_bytes:
             raise LocalFault(
                 f"chunks of {self._settings.chunk_bytes} bytes exceed the largest frame, "
@@ -118,26 +109,23 @@ class WebsocketNetwork:
         self._codec.limits = limits
 
     async def open(self, host: str, port: int, *, advertise: str | None = None) -> None:
-        """Let others dial this process.
+        """Let others dial this process, at `host` and `port` (0: any that is free).
 
-        Args:
-            host: Address to bind.
-            port: Port to bind; 0: any that is free.
-            advertise: The address that others dial instead, as `host` or `host:port`.
+        They dial `advertise` instead, if it is given, as `host` or `host:port`.
         """
-        if self._server is not None:
-            raise LocalFault(f"this process listens at {self._place} already")
+        if self._acceptor is not None:
+            raise LocalFault(f"this process listens at {self._advertised} already")
         if self._secret is None and not only_loopback(host):
             raise LocalFault(
                 f"{host} can be reached from other machines, and there is no secret: give one, or "
                 "listen at 127.0.0.1"
             )
-        self._door = Door(
+        self._http = SessionServer(
             self._settings,
             self._secret,
             self._codec,
             tls=self._server_tls,
-            room=self._room,
+            check_listener=self._check_listener,
             welcome=self._welcome,
             report=self._report,
         )
@@ -145,28 +133,27 @@ class WebsocketNetwork:
             sockets = await bind(host, port, LISTEN_BACKLOG)
         except OSError as error:
             raise LocalFault(_cannot_bind(error, host, port)) from error
-        self._server = Acceptor(sockets, self._take, self._exhausted)
-        self.port = self._server.port
-        self._place = _advertised(advertise, host, self.port)
+        self._acceptor = Acceptor(sockets, self._take, self._exhausted)
+        self.port = self._acceptor.port
+        self._advertised = _advertised(advertise, host, self.port)
         if self._server_tls is None and not only_loopback(host):
             self._report(
-                f"others reach this process at {self._place} without TLS: whoever is on the way "
-                "can read its secret and change what is sent; give it a certificate, or keep it to "
-                "a network that you trust"
+                f"others reach this process at {self._advertised} without TLS: whoever is on the "
+                "way can read its secret and change what is sent; give it a certificate, or keep "
+                "it to a network that you trust"
             )
-        self._scope.spawn(self._door.sweep(), "sweep")
+        self._scope.spawn(self._http.sweep(), "sweep")
 
     def serve(self, site: Site) -> None:
-        """Let another site answer requests that dial no listener; `open` must have been called."""
-        assert self._door is not None, "nobody can reach a network that was not opened"
-        self._door.sites.append(site)
+        """Let a site answer requests that dial no listener; `open` must have been called."""
+        assert self._http is not None, "nobody can reach a network that was not opened"
+        self._http.sites.append(site)
 
     def url(self, name: str) -> str:
-        """Return the URL that others dial to reach a name of this process."""
-        if self._server is None:
+        if self._acceptor is None:
             raise LocalFault(f"nobody can dial {name!r}: this network was not opened")
         scheme = "ws" if self._server_tls is None else "wss"
-        return f"{scheme}://{self._place}{path_of(name)}"
+        return f"{scheme}://{self._advertised}{path_of(name)}"
 
     def listen(self, address: str, *, guests: bool = False) -> WebsocketListener:
         """Let others dial a name of this process, at `url(address)`."""
@@ -180,26 +167,25 @@ class WebsocketNetwork:
         return listener
 
     async def dial(self, address: str, *, local: str) -> WebsocketLink:
-        """Open a session with whoever listens at `address`, under the name `local`."""
         if self._scope.closed:
             raise DialFailed("this network is closed")
-        remote, control, bulks = await self._caller.call(address, local)
-        return self._link(local, remote, control, bulks)
+        remote, control, bulk = await self._caller.call(address, local)
+        return self._link(local, remote, control, bulk)
 
     async def close(self) -> None:
         """Stop listening, and end every session after its queued control is sent."""
         for listener in list(self._listeners.values()):
             listener.close()
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         links = list(self._links)
         for link in links:
             link.close("the process ends")
         for link in links:
             await link.ended.wait()
         await self._scope.close()
-        if self._door is not None:
-            await self._door.shutdown(self._settings.close_s)
+        if self._http is not None:
+            await self._http.shutdown(self._settings.close_s)
         await self._caller.close()
 
     def forget_listener(self, listener: WebsocketListener) -> None:
@@ -208,8 +194,8 @@ class WebsocketNetwork:
             self._ended.add(listener.name)
 
     def _take(self, connection: socket.socket, address: str) -> None:
-        assert self._door is not None, "made before anything is accepted"
-        serving = self._door.take(connection, address)
+        assert self._http is not None, "made before anything is accepted"
+        serving = self._http.accept(connection, address)
         if serving is not None:
             self._scope.spawn(serving, f"from-{address}")
 
@@ -219,21 +205,25 @@ class WebsocketNetwork:
             "files (ulimit -n, LimitNOFILE)"
         )
 
-    def _room(self, name: str) -> Room:
+    def _check_listener(self, name: str) -> None:
         listener = self._listeners.get(name)
+        if listener is None and name in self._ended:
+            sentence = f"nobody listens at {name!r} any more"
+            raise Refused(HTTPStatus.GONE, sentence, expected=True)
         if listener is None:
-            return Room.ENDED if name in self._ended else Room.UNKNOWN
-        return Room.FREE if listener.room else Room.FULL
+            raise Refused(HTTPStatus.NOT_FOUND, f"nobody listens at {name[:80]!r}")
+        if not listener.room:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"too many sessions wait at {name!r}")
 
     def _welcome(
         self,
         names: tuple[str, str],
         control: Wire,
-        bulks: list[BulkProtocol],
+        bulk: BulkProtocol,
         admitted: Callable[[], None],
     ) -> asyncio.Event:
         listener = self._listeners.get(names[0])
-        link = self._link(*names, control, bulks, admitted)
+        link = self._link(*names, control, bulk, admitted)
         if listener is None or not listener.offer(link):
             link.close(f"nobody accepts sessions at {names[0]!r}")
         elif not listener.guests:
@@ -245,13 +235,13 @@ class WebsocketNetwork:
         local: str,
         remote: str,
         control: Wire,
-        bulks: list[BulkProtocol],
+        bulk: BulkProtocol,
         admitted: Callable[[], None] | None = None,
     ) -> WebsocketLink:
         link = WebsocketLink(
             (local, remote),
             control,
-            bulks,
+            bulk,
             codec=self._codec,
             settings=self._settings,
             allocate=self._pool.allocate,
@@ -294,19 +284,17 @@ def _advertised(advertise: str | None, host: str, port: int) -> str:
         everywhere = not host or ipaddress.ip_address(host).is_unspecified
     except ValueError:
         everywhere = False
-    return f"{_bracketed(own_address(host) if everywhere else host)}:{port}"
+    return f"{_bracketed(_own_address(host) if everywhere else host)}:{port}"
 
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def own_address(everywhere: str) -> str:
+def _own_address(everywhere: str) -> str:
     """Return the address from which this machine reaches others, without sending anything.
 
-    Args:
-        everywhere: `::` asks for an IPv6 address, because a server bound to it has no other; any
-            other text asks for an IPv4 address.
+    It is an IPv6 address for `::`, because a server bound to that has no other.
     """
     ip6 = ":" in everywhere
     try:

@@ -2,8 +2,8 @@
 
 Decoding a document of many small values takes milliseconds, during which nothing else can run. So
 all links of a process share a budget of bytes for each iteration of the loop. A link that must wait
-joins one of two queues, and each link asks for one message at a time: so all sessions get equal
-shares. Links of admitted peers go first; the others (guests) have a small budget beside them.
+joins one of two queues, and each link asks for one message at a time: so all sessions get as
+much. Links of admitted peers go first; the others (guests) have a small budget beside them.
 """
 
 import asyncio
@@ -20,14 +20,12 @@ MESSAGE_BYTES = 64
 
 
 class ReadScheduler:
-    """The reading budget that the links of one process share.
+    """The reading budget that the links of one process share, in bytes per iteration of the loop.
 
-    Args:
-        at_once: bytes per iteration of the loop; a longer message takes an iteration of its own.
+    A longer message takes an iteration of its own.
     """
 
     def __init__(self, at_once: int = BYTES_AT_ONCE) -> None:
-        """Begin with a full budget and empty queues."""
         self._at_once = at_once
         self._left = at_once
         self._members: deque[tuple[asyncio.Future[None], int]] = deque()

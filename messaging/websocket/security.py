@@ -28,21 +28,14 @@ ADDRESSES_REMEMBERED = 1024
 
 
 class Secret:
-    """A shared secret, whose `repr` does not show it.
+    """A shared secret of visible ASCII characters, whose `repr` does not show it.
 
     Attributes:
         warning: Why the file that it came from is unsafe; None if it is not.
     """
 
-    __slots__ = ("_value", "warning")
-
     def __init__(self, value: str, *, source: str = "the secret") -> None:
-        """Hold a secret.
-
-        Args:
-            value: From 16 to 4096 visible ASCII characters.
-            source: Where it came from; error messages name it.
-        """
+        """Hold a secret; error messages name its source."""
         self.warning: str | None = None
         self._value = value
         if not SECRET_CHARACTERS_MIN <= len(value) <= SECRET_CHARACTERS_MAX:
@@ -108,11 +101,9 @@ class Secret:
         return f"Bearer {self._value}"
 
     def host(self, address: str) -> None:
-        """None, as whoever has a shared secret is dialled where its address says."""
-        return
+        return  # whoever has a shared secret is dialled where its address says
 
     def matches(self, candidate: str | None) -> bool:
-        """Compare in constant time."""
         shown = (candidate or "").encode("utf-8", "surrogatepass")  # a header may hold any bytes
         return hmac.compare_digest(shown, self._value.encode())
 
@@ -128,8 +119,6 @@ class Keyring:
     A peer is dialled at the host that is known of it, whatever host its address names: that one
     only has to be in its certificate.
     """
-
-    __slots__ = ("_accepted", "_shown")
 
     def __init__(self) -> None:
         """Show nothing, and accept nobody."""
@@ -159,23 +148,19 @@ class Keyring:
         return None if known is None else known[1]
 
     def admits(self, header: str | None) -> bool:
-        """Whether the value of an `Authorization` header holds an accepted secret."""
         kind, _, value = (header or "").partition(" ")
         return _digest(value) in self._accepted and kind.lower() == "bearer"
 
 
 def _digest(secret: str) -> bytes:
-    """Return what is compared of a secret, so that the time that it takes tells nothing of it."""
+    """Return what is compared of a secret, so that the time of the comparison reveals nothing."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
 def server_tls(certificate: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
-    """Make the context of a listener.
+    """Make the context of a listener; peers must show a certificate of `client_ca`, if given.
 
-    Args:
-        certificate: The listener's certificate with all intermediate certificates, as PEM.
-        key: The listener's private key, as PEM.
-        client_ca: Peers must show a certificate of this authority; None: they need none.
+    The certificate's file holds all intermediate certificates too.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -189,12 +174,9 @@ def server_tls(certificate: Path, key: Path, client_ca: Path | None = None) -> s
 def client_tls(
     ca: Path | None = None, certificate: Path | None = None, key: Path | None = None
 ) -> ssl.SSLContext:
-    """Make the context of a dialler.
+    """Make the context of a dialler; without `ca`, it trusts the authorities of the system.
 
-    Args:
-        ca: Authority that signed the listener's certificate; None: those that the system trusts.
-        certificate: This peer's own certificate, if the listener demands one.
-        key: Private key of that certificate.
+    Its own certificate and key are for listeners that demand one.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -250,22 +232,20 @@ def _no_password() -> str:
 def only_loopback(host: str) -> bool:
     """Whether all addresses of `host` can be reached from this machine alone."""
     try:
-        places = {place[4][0] for place in socket.getaddrinfo(host, None)} if host else {"::"}
+        found = {entry[4][0] for entry in socket.getaddrinfo(host, None)} if host else {"::"}
     except OSError as error:
         raise LocalFault(f"the address {host!r} is not known here: {error.strerror}") from error
-    return all(ipaddress.ip_address(str(place).split("%")[0]).is_loopback for place in places)
+    return all(ipaddress.ip_address(str(one).split("%")[0]).is_loopback for one in found)
 
 
-def is_named(told: str, names: Collection[str], *, by_address: bool = False) -> bool:
+def is_named(header: str, names: Collection[str], *, by_address: bool = False) -> bool:
     """Whether a `Host` header names this machine, so that a browser takes it for no other site.
 
-    Args:
-        told: the header; names of loopback always name this machine.
-        names: the further names that it has, in lower case.
-        by_address: whether any address names it, too; no site of elsewhere can have one as a name.
+    Names of loopback always do, and `names`, in lower case. If it may be named `by_address`, any
+    address does: no site of elsewhere can have one as a name.
     """
     try:
-        host = urlsplit(f"//{told}").hostname or ""
+        host = urlsplit(f"//{header}").hostname or ""
     except ValueError:
         return False
     if host == "localhost" or host in names:
@@ -280,18 +260,15 @@ def is_named(told: str, names: Collection[str], *, by_address: bool = False) -> 
 class RefusalReport:
     """Reports refused peers, with a rate limit per address: at most `per_s` sentences a second.
 
-    It counts the refusals that it leaves out, and tells the count with the next sentence. It
+    It counts the refusals that it leaves out, and adds the count to the next sentence. It
     remembers only the latest addresses.
-
-    Attributes:
-        left_out: Refusals that were not reported since the last one that was.
     """
 
     def __init__(self, report: Callable[[str], None], per_s: int) -> None:
         self._report = report
         self._per_s = per_s
         self._seen: OrderedDict[str, tuple[float, int]] = OrderedDict()
-        self.left_out = 0
+        self.left_out = 0  # since the last one that was reported
 
     def refused(self, address: str, sentence: str, now_s: float) -> None:
         """Report a refusal, unless its address has reached the limit of this second."""
@@ -307,7 +284,3 @@ class RefusalReport:
         more = f" ({self.left_out} more refusals were left out)" if self.left_out else ""
         self.left_out = 0
         self._report(plain(f"refused {address}: {sentence}{more}"))
-
-    @property
-    def remembered(self) -> int:
-        return len(self._seen)

@@ -24,10 +24,9 @@ KEEPALIVE_S = 20
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """An open websocket.
+    """An open websocket of aiohttp.
 
     Attributes:
-        socket: The websocket of aiohttp, which sends and receives.
         abort: Ends the connection at once, whatever waits in its buffers.
         host: Address from which it was dialled; None if this process dialled it.
     """

@@ -27,6 +27,7 @@ from messaging.links.memory_link import MemoryLink, MemoryNetwork
 from messaging.simulation.virtual_time import VirtualTimeLoop
 from tests.benchmarks.drawn_messages import damaged, drawn
 from tests.benchmarks.hostile_trial import Trial
+from tests.messaging.doubles import decoded
 
 HOSTS = 3
 FACTS = {"name": "eve"}
@@ -161,5 +162,5 @@ class Hosts:
             if chance.random() < DAMAGED_SHARE:
                 document = damaged(document, chance)
             with trial.theirs():
-                arrived = self._codec.decode(document, payload)
+                arrived = decoded(self._codec, document, payload)
             link.send(arrived, Lane.BULK if payload else Lane.CONTROL)

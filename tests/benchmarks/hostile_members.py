@@ -47,6 +47,7 @@ from messaging.links.memory_link import MemoryLink
 from messaging.simulation.virtual_time import VirtualTimeLoop
 from tests.benchmarks.drawn_messages import damaged, drawn
 from tests.benchmarks.hostile_trial import Trial
+from tests.messaging.doubles import decoded
 
 EVE = LearnerName("eve")
 HONEST = ("ana", "ben")
@@ -355,7 +356,7 @@ class Members:
         with suppress(EncodeError, OverflowError, FrameError):
             payload = self._payload(body) if isinstance(body, BULK) else ()
             document = self._codec.encode(Envelope(EVE, SYNCER, 1, body, payload=payload))
-            self._codec.decode(document, payload)
+            decoded(self._codec, document, payload)
             return len(document)
         return 0
 
@@ -389,7 +390,7 @@ class Members:
             trial.types[type(body).__name__] += trial.measuring
             try:
                 with trial.theirs():
-                    arrived = self._codec.decode(document, payload)
+                    arrived = decoded(self._codec, document, payload)
             except FrameError:
                 return  # a socket would end the session; here it goes on
             link.send(arrived, Lane.BULK if payload else Lane.CONTROL)

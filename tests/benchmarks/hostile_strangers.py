@@ -5,10 +5,11 @@ from typing import Any
 
 from messaging.codec.frames import Codec
 from messaging.simulation.virtual_time import VirtualTimeLoop
-from messaging.websocket.door import Door, Room
+from messaging.websocket.connection_limits import Connection
+from messaging.websocket.read_limits import ServerProtocol
 from messaging.websocket.security import Secret
+from messaging.websocket.server import SessionServer
 from messaging.websocket.settings import WebsocketSettings
-from messaging.websocket.threshold import HubProtocol
 from tests.benchmarks.drawn_messages import damaged
 from tests.benchmarks.hostile_trial import Trial
 
@@ -31,7 +32,7 @@ class Pipe(asyncio.Transport):
     ) -> None:
         super().__init__()
         self._trial = trial
-        self.protocol: HubProtocol | None = None
+        self.protocol: ServerProtocol | None = None
         self._loop = loop
         self._opened = opened
         opened[self] = None
@@ -75,19 +76,19 @@ class Strangers:
     async def run(self) -> None:
         """Send all input, then wait until the last one was shown out."""
         trial, chance = self._trial, self._trial.chance
-        door = Door(
+        server = SessionServer(
             WebsocketSettings(),
             SECRET,
             Codec([]),
-            room=lambda _: Room.FREE,
+            check_listener=lambda _: None,
             welcome=self._welcome,
             report=self._note,
         )
-        sweeping = asyncio.create_task(door.sweep())
+        sweeping = asyncio.create_task(server.sweep())
         await asyncio.sleep(0)
         trial.begin()
         for number in range(trial.inputs):
-            pipe = self._connect(door)
+            pipe = self._connect(server)
             assert pipe.protocol is not None, "it was just made"
             with trial.own():
                 pieces = self._pieces()
@@ -101,12 +102,13 @@ class Strangers:
             trial.look()
         trial.measuring = False
         ended_s = self.loop().time()
-        while self._opened:  # noqa: ASYNC110  the door shows them out
+        while self._opened:  # noqa: ASYNC110  the server closes them
             await asyncio.sleep(0.5)
         trial.end_s = self.loop().time() - ended_s
         trial.stored_bytes = self._told
-        if door.visitors != (0, 0):
-            trial.problems.append(f"{door.visitors} visitors are counted, and none is there")
+        counted = len(server._limits)  # noqa: SLF001
+        if counted:
+            trial.problems.append(f"{counted} connections are counted, and none is there")
         sweeping.cancel()
 
     def _welcome(self, *_: object) -> asyncio.Event:
@@ -116,18 +118,16 @@ class Strangers:
     def _note(self, sentence: str) -> None:
         self._told += len(sentence)
 
-    def _connect(self, door: Door) -> Pipe:
+    def _connect(self, server: SessionServer) -> Pipe:
         """Connect as the system would, less the socket."""
         self._number += 1
         pipe = Pipe(self.loop(), self._opened, self._trial)
-        handler = HubProtocol(door, door._show_out_talker, door._complaints)  # noqa: SLF001
-        pipe.protocol = handler
-        door._numbers[handler] = self._number  # noqa: SLF001
-        door._addresses[self._number] = f"10.0.{self._number % 250}.1"  # noqa: SLF001
-        door._cuts[self._number] = pipe.abort  # noqa: SLF001
-        evicted = door._visitors.come(self._number, "10.0.0.1", self.loop().time())  # noqa: SLF001
-        handler.connection_made(pipe)
-        door._let_go(evicted)  # noqa: SLF001
+        address = f"10.0.{self._number % 250}.1"
+        connection = Connection(address, self.loop().time(), pipe.abort)
+        pipe.protocol = server.protocol_of(connection)
+        evicted = server._limits.add(connection)  # noqa: SLF001
+        pipe.protocol.connection_made(pipe)
+        server._evict(evicted)  # noqa: SLF001
         return pipe
 
     def _pieces(self) -> list[bytes]:

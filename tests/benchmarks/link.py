@@ -237,8 +237,6 @@ async def serve(options: argparse.Namespace) -> None:
 def settings(options: argparse.Namespace) -> WebsocketSettings:
     return WebsocketSettings(
         chunk_bytes=options.chunk_kib << 10,
-        queue_delay_s=None if options.no_pace else 0.1,
-        bulk_sockets=options.bulk_sockets,
         inbox_bytes=1 << 28,
     )
 
@@ -375,8 +373,6 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--sizes-mib", type=int, nargs="*", default=(1, 8, 64))
     parser.add_argument("--chunk-kib", type=int, default=WebsocketSettings().chunk_bytes >> 10)
-    parser.add_argument("--bulk-sockets", type=int, default=1)
-    parser.add_argument("--no-pace", action="store_true", help="send as fast as the system takes")
     parser.add_argument("--plain", action="store_true", help="leave TLS out")
     parser.add_argument("--loop", choices=("uvloop", "asyncio"), default="uvloop")
     parser.add_argument("--json", type=Path)

@@ -65,10 +65,10 @@ def test_entries_arrive_in_order_and_whole(shelf: Shelf) -> None:
 def test_a_disk_that_does_not_answer_holds_up_nobody(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What finds no room is dropped and counted, `add` and `close` return, and a person is told."""
+    """What finds no room is dropped counted and reported; `add` and `close` return."""
     monkeypatch.setattr("islands.files.growing_files.CLOSE_S", 0.0)
-    told: list[str] = []
-    spool = Spool(Path("run"), told.append, kept_bytes=30)
+    reports: list[str] = []
+    spool = Spool(Path("run"), reports.append, kept_bytes=30)
     inlet = spool.inlet(shelf)
     shelf.answers.clear()
     taken = [inlet.add(entry) for entry in entries(10, 50)]
@@ -77,7 +77,7 @@ def test_a_disk_that_does_not_answer_holds_up_nobody(
     assert "run cannot be written: the disk does not answer; 30 entries are lost" in spool.trouble
     spool.close()
     shelf.answers.set()
-    assert told == ["missing in run, which cannot be written: 40 entries"]
+    assert reports == ["missing in run, which cannot be written: 40 entries"]
 
 
 def test_what_waited_for_a_full_disk_is_written_once_there_is_room(
@@ -85,10 +85,10 @@ def test_what_waited_for_a_full_disk_is_written_once_there_is_room(
 ) -> None:
     monkeypatch.setattr("islands.files.growing_files.RETRY_S", 0.0)
     heard = {word: threading.Event() for word in ("cannot", "again")}
-    told: list[str] = []
+    reports: list[str] = []
 
     def tell(sentence: str) -> None:
-        told.append(sentence)
+        reports.append(sentence)
         for word, event in heard.items():
             if word in sentence:
                 event.set()
@@ -105,7 +105,7 @@ def test_what_waited_for_a_full_disk_is_written_once_there_is_room(
     assert spool.trouble == ""
     spool.close()
     assert shelf.taken == entries(10, 20)
-    assert told[:2] == [
+    assert reports[:2] == [
         "run cannot be written: No space left on device; the run goes on",
         "run can be written again; 5 entries are lost",
     ]
@@ -160,9 +160,11 @@ def test_a_content_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> 
     (tmp_path / ".figures.json.new").mkdir()
     with pytest.raises(IsADirectoryError):
         replace_file(path, b"new")
-    told: list[str] = []
-    spool = Spool(tmp_path, told.append)
+    reports: list[str] = []
+    spool = Spool(tmp_path, reports.append)
     spool.replace(path, b"newer")
     spool.close()
     assert path.read_bytes() == b"old"
-    assert told[-1] == (f"missing in {tmp_path}, which cannot be written: the newest figures.json")
+    assert reports[-1] == (
+        f"missing in {tmp_path}, which cannot be written: the newest figures.json"
+    )

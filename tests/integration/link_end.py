@@ -25,18 +25,18 @@ from messaging.links.link_state import DialSettings
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Secret
 from tests.integration.lanes import MESSAGE_TYPES, carrying
-from tests.messaging.doubles import probe
+from tests.messaging.doubles import beat
 
 PORT = 7070
 SECRET = "of-a-test-in-its-own-namespace"  # noqa: S105 (nobody else is in there)
 BULK_FROM = 1000  # numbers from here on travel as bulk
 CONTROL_BYTES = 100
+BEAT_S = 0.1
 SETTINGS = DialSettings(
     backoff_first_s=0.05,
     backoff_longest_s=0.5,
     dial_timeout_s=1.0,
     stable_s=1.0,
-    heartbeat_s=0.1,
     liveness_s=1.0,
 )
 
@@ -89,7 +89,6 @@ class Caller:
             on_open=self._opened,
             on_envelope=self._heard,
             on_close=lambda _, reason: tell("lost", reason=reason),
-            on_heartbeat=lambda link: self._send(link, probe(0)),
             rng=random.Random(0),
             settings=SETTINGS,
         ).run()
@@ -104,6 +103,7 @@ class Caller:
 
     def _opened(self, link: Link) -> None:
         tell("opened")
+        beat(link, BEAT_S)
         batch, self._left = self._left, {}
         for sent in batch.values():
             for envelope in sent:

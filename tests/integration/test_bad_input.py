@@ -334,7 +334,7 @@ async def test_messages_that_no_member_would_send(run: Honest) -> None:
     await run.goes_on()
 
 
-@pytest.mark.long("tests/messaging/websocket/test_door.py::test_connections_are_bounded")
+@pytest.mark.long("tests/messaging/websocket/test_server.py::test_connections_are_bounded")
 async def test_an_honest_learner_joins_past_a_crowd_that_says_nothing(run: Honest) -> None:
     async with strangers(run, 500):
         honest = run.learner("--name", "honest")

@@ -28,7 +28,7 @@ from messaging.links.link_state import DialSettings
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.settings import WebsocketSettings
 from tests.integration.lanes import MESSAGE_TYPES, carrying
-from tests.messaging.doubles import probe
+from tests.messaging.doubles import Probe, beat, probe
 
 pytestmark = pytest.mark.integration
 
@@ -134,14 +134,25 @@ async def receive_all(link: Link, count: int) -> list[Envelope]:
         return [await link.receive() for _ in range(count)]
 
 
-async def receive_until(link: Link, count: int) -> list[Envelope]:
-    """Receive so many envelopes, or fewer if the session ends before."""
-    received: list[Envelope] = []
-    with contextlib.suppress(LinkClosed):
-        async with asyncio.timeout(LIMIT_S):
-            while len(received) < count:
-                received.append(await link.receive())
-    return received
+async def test_a_link_counts_what_is_on_the_wire() -> None:
+    async with open_room() as room:
+        session = await room.open_session()
+
+        def carried(way: Way) -> int:
+            return sum(one.pump(way).delivered_bytes for one in (session.control, session.bulk))
+
+        before = {way: carried(way) for way in Way}  # the handshake is none of the link's
+        for number in range(500):
+            for sender, receiver in ((session.near, session.far), (session.far, session.near)):
+                sender.send(Envelope("a", "b", number, Probe(number, "x" * (number % 300))))
+                await receiver.receive()
+        for number in range(20):
+            session.near.send(probe(number, (memoryview(bytes(3000)),)), Lane.BULK)
+            await session.far.receive()
+        for way in Way:
+            sender, receiver = session.ends(way)
+            assert sender.bytes_sent == pytest.approx(carried(way) - before[way], rel=0.02)
+            assert receiver.bytes_received == pytest.approx(sender.bytes_sent, rel=0.02)
 
 
 @pytest.mark.parametrize("way", list(Way))
@@ -252,11 +263,12 @@ async def test_a_reader_that_stops_is_skipped_and_may_go_on() -> None:
 class Caller:
     """A dialler that beats, and counts the answers."""
 
-    def __init__(self, room: Room, settings: DialSettings, seed: int = 0) -> None:
+    def __init__(self, room: Room, settings: DialSettings, beat_s: float, seed: int) -> None:
         self.opened = 0
         self.reasons: list[str] = []
         self.heard = 0
         self.changed = asyncio.Event()
+        self._beat_s = beat_s
         self.dialer = Dialer(
             room.dialling,
             room.address,
@@ -264,7 +276,6 @@ class Caller:
             on_open=self._on_open,
             on_envelope=self._on_envelope,
             on_close=self._on_close,
-            on_heartbeat=self._beat,
             rng=random.Random(seed),
             settings=settings,
         )
@@ -285,10 +296,8 @@ class Caller:
 
     def _on_open(self, link: Link) -> None:
         self.opened += 1
+        beat(link, self._beat_s)
         self.changed.set()
-
-    def _beat(self, link: Link) -> None:
-        link.send(probe(0))
 
     def _on_envelope(self, link: Link, envelope: Envelope) -> None:
         self.heard += 1
@@ -299,24 +308,16 @@ class Caller:
         self.changed.set()
 
 
-DIAL = DialSettings(
-    backoff_first_s=0.02,
-    backoff_longest_s=0.1,
-    dial_timeout_s=0.3,
-    heartbeat_s=0.02,
-    liveness_s=0.3,
-)
-
-
-PATIENT = DialSettings(backoff_first_s=0.05, dial_timeout_s=10.0, heartbeat_s=0.2)
+DIAL = DialSettings(backoff_first_s=0.02, backoff_longest_s=0.1, dial_timeout_s=0.3, liveness_s=0.3)
+PATIENT = DialSettings(backoff_first_s=0.05, dial_timeout_s=10.0)
 
 
 @asynccontextmanager
 async def open_callers(
-    room: Room, count: int = 1, settings: DialSettings = DIAL
+    room: Room, count: int = 1, settings: DialSettings = DIAL, beat_s: float = 0.02
 ) -> AsyncIterator[list[Caller]]:
     """Run diallers, and a hub that answers each envelope; end all afterwards."""
-    callers = [Caller(room, settings, seed) for seed in range(count)]
+    callers = [Caller(room, settings, beat_s, seed) for seed in range(count)]
 
     async def answer(link: Link) -> None:
         with contextlib.suppress(LinkClosed):
@@ -362,7 +363,7 @@ async def test_a_reset_is_noticed_at_once_and_the_session_comes_back() -> None:
 
 
 async def test_a_crowd_comes_back_after_a_reset() -> None:
-    async with open_room() as room, open_callers(room, CROWD, PATIENT) as callers:
+    async with open_room() as room, open_callers(room, CROWD, PATIENT, 0.2) as callers:
         for number in (1, 2):
             for caller in callers:
                 await caller.wait(opened=number, heard=number)

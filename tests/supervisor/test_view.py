@@ -42,7 +42,7 @@ def taken(view: SupervisorView, actions: list[Action]) -> list[MembershipChanged
     pages = sent(actions, MembershipChanged)
     for page in pages:
         header = CODEC.encode(Envelope("supervisor", "syncer", 1, page))
-        body = CODEC.decode(header).body
+        body = CODEC.decode(header)[0].body
         assert isinstance(body, MembershipChanged)
         assert view.take(body)
     return pages

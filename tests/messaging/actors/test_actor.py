@@ -6,7 +6,6 @@ import pytest
 
 from messaging.actors.actor import MESSAGES_AT_ONCE, Actor
 from messaging.actors.scope import Scope
-from messaging.errors import LocalFault
 from tests.virtual import virtual
 
 
@@ -91,15 +90,6 @@ async def test_cancelled_actor_runs_no_handler() -> None:
         actor.ref.tell("slow")
         await asyncio.sleep(1)
     assert actor.seen == ["start", "slow"]
-
-
-@virtual
-async def test_actor_runs_once() -> None:
-    actor = Recorder()
-    actor.ref.stop("done")
-    await actor.run()
-    with pytest.raises(LocalFault, match="new one"):
-        await actor.run()
 
 
 @virtual

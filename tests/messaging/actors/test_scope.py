@@ -31,7 +31,6 @@ async def test_tasks_end_in_reverse_order_each_before_the_next() -> None:
         scope.spawn(_sleep_forever(f"{number:02}", ended, number), f"{number}")
     await asyncio.sleep(1)
     await scope.close()
-    assert len(scope) == 0
     assert ended == [f"{number:02}" for number in reversed(range(20))]
 
 
@@ -89,7 +88,6 @@ def test_cancelling_the_owner_still_ends_every_task() -> None:
         asyncio.get_running_loop().call_later(1, owner.cancel)
         with pytest.raises(asyncio.CancelledError):
             await owner
-        assert len(scope) == 0
         return ended
 
     assert "a" in run_virtual(main(), limit_s=100)

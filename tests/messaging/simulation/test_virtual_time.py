@@ -6,9 +6,11 @@ import threading
 
 import pytest
 
+from messaging.clock import LoopClock
 from messaging.errors import LocalFault, VirtualDeadlock, VirtualLivelock, VirtualTimeLimit
 from messaging.simulation import virtual_time
 from messaging.simulation.virtual_time import PROCESS, VirtualTimeLoop, run_virtual
+from tests.virtual import virtual
 
 
 def test_a_year_passes_at_once() -> None:
@@ -149,30 +151,6 @@ def test_threads_are_refused() -> None:
     assert len(refusals) == 1
 
 
-def test_same_thread_may_post() -> None:
-    """`call_soon_threadsafe` from the loop's own thread is an ordinary `call_soon`."""
-
-    async def main() -> list[int]:
-        seen: list[int] = []
-        asyncio.get_running_loop().call_soon_threadsafe(seen.append, 1)
-        await asyncio.sleep(0)
-        return seen
-
-    assert run_virtual(main(), limit_s=10) == [1]
-
-
-def test_timeouts_work() -> None:
-    """`asyncio.timeout` measures virtual seconds."""
-
-    async def main() -> float:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(3):
-                await asyncio.sleep(5)
-        return asyncio.get_running_loop().time()
-
-    assert run_virtual(main(), limit_s=10) == 3
-
-
 def test_a_frozen_process_does_nothing_until_it_is_thawed() -> None:
     async def main() -> list[tuple[str, float]]:
         loop = asyncio.get_running_loop()
@@ -228,3 +206,9 @@ def test_a_thawed_process_runs_its_overdue_timers_first() -> None:
         return seen
 
     assert run_virtual(main(), limit_s=20) == ["overdue", "told"]
+
+
+@virtual
+async def test_loop_clock_follows_the_virtual_loop() -> None:
+    await asyncio.sleep(100)
+    assert LoopClock().now_s() == 100

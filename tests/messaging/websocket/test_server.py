@@ -53,7 +53,7 @@ class Hub:
         guests: bool = False,
     ) -> None:
         self.guests = guests
-        self.told: list[str] = []
+        self.reports: list[str] = []
         self.streams: list[Streams] = []
         self.network = WebsocketNetwork(
             [Probe],
@@ -61,7 +61,7 @@ class Hub:
             secret=SECRET,
             server_tls=server_tls,
             client_tls=client_tls,
-            report=self.told.append,
+            report=self.reports.append,
         )
 
     async def __aenter__(self) -> Self:
@@ -105,7 +105,7 @@ class Hub:
         hello = (await control[0].readexactly(size)).decode()
         found = re.search(r'"session": "([^"]+)"', hello)
         assert found is not None
-        bulk, answer = await self.request(Islands_Session=found[1], Islands_Socket="0")
+        bulk, answer = await self.request(Islands_Session=found[1])
         assert answer.startswith("HTTP/1.1 101")
         control[1].write(b"\x81\x82\0\0\0\0go")
         bulk[1].write(then)
@@ -160,8 +160,8 @@ async def test_without_the_secret_nobody_comes_in(shown: str | None) -> None:
         assert answer.startswith("HTTP/1.1 401")
         assert "WWW-Authenticate: Bearer" in answer
         await until_ended(streams)
-        assert "secret was shown" in hub.told[0]
-        assert not any("wrong-wrong" in sentence for sentence in hub.told)
+        assert "secret was shown" in hub.reports[0]
+        assert not any("wrong-wrong" in sentence for sentence in hub.reports)
 
 
 async def test_floods_of_wrong_secrets_do_not_flood_the_log() -> None:
@@ -169,7 +169,7 @@ async def test_floods_of_wrong_secrets_do_not_flood_the_log() -> None:
         for _ in range(30):
             _, answer = await hub.request(Authorization="Bearer no")
             assert answer.startswith("HTTP/1.1 401")
-        assert len(hub.told) < 30
+        assert len(hub.reports) < 30
         await still_works(ends)
 
 
@@ -178,7 +178,7 @@ async def test_secret_in_the_url_is_refused_even_if_right() -> None:
         streams, answer = await hub.request("/far?token=correct-horse-battery")
         assert answer.startswith("HTTP/1.1 400")
         await until_ended(streams)
-        assert "correct-horse" not in " ".join(hub.told)
+        assert "correct-horse" not in " ".join(hub.reports)
         for address in (
             f"ws://{LOOPBACK}:{hub.network.port}/far?token=correct-horse-battery",
             f"ws://user:correct-horse-battery@{LOOPBACK}:{hub.network.port}/far",
@@ -200,7 +200,7 @@ async def test_secret_in_the_url_is_refused_even_if_right() -> None:
         ("/far", {"Islands_Name": "%00"}, 400),
         ("/far", {"Islands_Name": quote("x" * 300)}, 400),
         ("/far", {"Sec_WebSocket_Version": "99"}, 400),
-        ("/far", {"Islands_Session": "guess", "Islands_Socket": "0"}, 409),
+        ("/far", {"Islands_Session": "guess"}, 409),
     ],
 )
 async def test_requests_that_open_no_session(
@@ -225,7 +225,7 @@ async def test_health_check_is_told_that_a_hub_is_here() -> None:
             body = await until_ended(streams)
             assert (body == b"islands hub\n") is (status == 200)
             assert ("Islands-Protocol" in answer) is (status != 200)
-        assert len(hub.told) == 3
+        assert len(hub.reports) == 3
 
 
 async def test_late_dials_of_a_listener_that_has_ended_are_no_news() -> None:
@@ -235,7 +235,7 @@ async def test_late_dials_of_a_listener_that_has_ended_are_no_news() -> None:
         for _ in range(3):
             with pytest.raises(DialFailed, match=r"nobody listens at 'far' on .* any more"):
                 await hub.network.dial(address, local="near")
-        assert hub.told == []
+        assert hub.reports == []
         hub.listener = hub.network.listen("far")
         async with hub.session() as ends:
             await still_works(ends)
@@ -283,13 +283,6 @@ async def test_random_bytes_before_any_session() -> None:
         await still_works(ends)
 
 
-async def test_endless_header_is_refused() -> None:
-    async with Hub() as hub:
-        streams = await hub.connect()
-        streams[1].write(b"GET /far HTTP/1.1\r\nA: " + b"x" * 1_000_000)
-        await until_ended(streams)
-
-
 @pytest.mark.parametrize("where", [0, 1], ids=["control", "bulk"])
 @pytest.mark.parametrize(
     ("data", "code"),
@@ -299,16 +292,15 @@ async def test_endless_header_is_refused() -> None:
         (b"\xc2\x82\0\0\0\0hi", 1002),  # claims to be compressed, which was not agreed
         (b"\x82\xff" + struct.pack(">Q", 1 << 30) + b"\0\0\0\0", 1009),  # claims 1 GiB
         (b"\x82\xff" + b"\xff" * 8 + b"\0\0\0\0", 1009),  # claims all there is
-        (b"\x8a\x85\0\0\0\x000 7 1", None),  # the echo of a mark that was never sent: harmless
-        (b"\x8a\x85\0\0\0\x009 7 1", 1002),  # the echo of a socket that is not there
-        (b"\x8a\x83\0\0\0\x000 7", 1002),  # an echo without a time
-        (b"\x8a\x86\0\0\0\x000 7 -1", 1002),  # an echo from before all time
-        (b"\x8a\x96\0\0\0\x000 7 " + b"9" * 18, None),  # an echo from after all time
-        (b"\x8a\x9b\0\0\0\x000 7 " + b"9" * 23, 1002),  # an echo from later than that
+        (b"\x8a\x83\0\0\0\x007 1", None),  # the echo of a mark that was never sent: harmless
+        (b"\x8a\x81\0\0\0\x007", 1002),  # an echo without a time
+        (b"\x8a\x84\0\0\0\x007 -1", 1002),  # an echo from before all time
+        (b"\x8a\x94\0\0\0\x007 " + b"9" * 18, None),  # an echo from after all time
+        (b"\x8a\x99\0\0\0\x007 " + b"9" * 23, 1002),  # an echo from later than that
     ],
     ids=[
         *("no frame", "text", "deflate", "1 GiB", "2^64"),
-        *("odd echo", "echo of nothing", "no time", "early", "late", "too late"),
+        *("odd echo", "no time", "early", "late", "too late"),
     ],
 )
 async def test_bad_frames_end_their_session_alone(
@@ -388,20 +380,6 @@ async def test_bulk_message_that_never_ends_is_given_up() -> None:
         await still_works(ends)
 
 
-async def test_half_open_connections_are_swept() -> None:
-    settings = WebsocketSettings(handshake_s=2.0, unauthenticated_max=100)
-    async with Hub(settings) as hub, hub.session() as ends:
-        crowd = [await hub.connect() for _ in range(500)]
-        for streams in crowd[::2]:
-            streams[1].write(b"GET /far HTTP/1.1\r\nHost: x\r\n")
-        async with hub.session() as more:
-            await still_works(more)
-        for streams in crowd:
-            await until_ended(streams)
-        await still_works(ends)
-        assert any("that open no session" in sentence for sentence in hub.told)
-
-
 async def test_peers_that_come_at_once_all_come_in() -> None:
     async with Hub() as hub:
         dialling = [
@@ -413,7 +391,7 @@ async def test_peers_that_come_at_once_all_come_in() -> None:
         near = await asyncio.gather(*dialling)
         assert sorted(link.remote for link in accepted) == sorted(link.local for link in near)
         assert not any(link.closed for link in near)
-        assert not hub.told
+        assert not hub.reports
 
 
 async def test_session_without_its_bulk_sockets_is_given_up() -> None:

@@ -2,16 +2,16 @@
 
 Every connection counts from the moment the system has it, before any handshake of TLS. A connection
 that belongs to no session after `handshake_s` is closed, whatever it does or does not send. When
-there are too many, `visitors` decides which one is evicted. A connection that has shown the secret
-is never evicted for a stranger: when a thousand peers connect at once, as after a restart, each of
-them must get through, or none of them would.
+there are too many, `connection_limits` decides which one is evicted. A connection that has shown
+the secret is never evicted for a stranger: when a thousand peers connect at once, as after a
+restart, each of them must get through, or none of them would.
 
 A request is checked before anything is upgraded, in this order: nothing secret in its URL, the
 secret, the version of this protocol, the names. The answer to a refused request is a status and one
-sentence, after which the connection closes. A session is made of one control socket, over which the
-server sends the session's number, and bulk sockets that name that number. Bulk sockets are taken
-over from aiohttp (see `bulk_protocol`), so neither side sends on them before both have confirmed
-the takeover on the control socket; only then is the session offered to the listener.
+sentence, after which the connection closes. A session is made of a control socket, over which the
+server sends the session's number, and a bulk socket that names that number. The bulk socket is
+taken over from aiohttp (see `bulk_protocol`), so neither side sends on it before both have
+confirmed the takeover on the control socket; only then is the session offered to the listener.
 
 A request for "/", as of a browser or a health check, only gets the answer that a hub is here. One
 that dials no listener may be for a site of this process, such as a page, or its metrics.
@@ -26,7 +26,6 @@ import ssl
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -37,22 +36,21 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from messaging.codec.frames import Codec
 from messaging.websocket.bulk_protocol import BulkProtocol
+from messaging.websocket.connection_limits import Connection, ConnectionLimits, TrustLevel
+from messaging.websocket.read_limits import REQUEST_BYTES_MAX, ServerProtocol
 from messaging.websocket.security import Keyring, RefusalReport, Secret
 from messaging.websocket.settings import WebsocketSettings
-from messaging.websocket.threshold import REQUEST_BYTES_MAX, HubProtocol
-from messaging.websocket.visitors import TrustLevel, Visitors, place_of
 from messaging.websocket.wire import BROKEN, Wire, accepted, tune
 
 PROTOCOL = "1"
 PROTOCOL_HEADER = "Islands-Protocol"
 NAME_HEADER = "Islands-Name"
 SESSION_HEADER = "Islands-Session"
-SOCKET_HEADER = "Islands-Socket"
 NAME_CHARACTERS_MAX = 256
 
 GREETING = "islands hub\n"
 GO, READY = "go", "ready"
-"""Texts with which first the dialler, then the server confirms that its bulk sockets are ready."""
+"""Texts with which first the dialler, then the server confirms that its bulk socket is ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +67,12 @@ class Visit:
 
 
 Site = Callable[[web.BaseRequest, Visit], Awaitable[web.StreamResponse] | None]
-"""Answers requests that dial no listener, such as those of a browser; None leaves one to the door.
-It may raise `Refused`. It sees requests before they have shown the secret."""
+"""Answers requests that dial no listener, such as those of a browser, or returns None. It may raise
+`Refused`. It sees requests before they have shown the secret."""
 
-Welcome = Callable[[tuple[str, str], Wire, list[BulkProtocol], Callable[[], None]], asyncio.Event]
-"""Takes a complete session: names of listener and peer, control, bulks, and a callback for the
+Welcome = Callable[[tuple[str, str], Wire, BulkProtocol, Callable[[], None]], asyncio.Event]
+"""Takes a complete session: names of listener and peer, its sockets, and a callback for the
 admission of the peer. It returns an event that is set when the session has ended."""
-
-
-class Room(Enum):
-    """Whether a listener can take another session."""
-
-    FREE = auto()
-    FULL = auto()
-    ENDED = auto()
-    UNKNOWN = auto()
 
 
 class Refused(Exception):  # noqa: N818 (it says what has happened)
@@ -101,29 +90,24 @@ class Refused(Exception):  # noqa: N818 (it says what has happened)
 
 
 @dataclass(slots=True)
-class Session:
-    """A session, whose bulk sockets come one by one; `admit` raises all its connections' trust."""
+class _Session:
+    """A session whose bulk socket may still be missing."""
 
     path: str
-    bulks: list[BulkProtocol | None]
+    connections: list[Connection]
+    bulk: BulkProtocol | None = None
     complete: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    risers: list[Callable[[], None]] = field(default_factory=list)
-
-    def admit(self) -> None:
-        """Give all connections of the session the trust level of a member."""
-        for rise in self.risers:
-            rise()
 
 
-class Complaints(logging.Logger):
+class _HttpLogger(logging.Logger):
     """The logger for aiohttp: notes a malformed request in a sentence, reports all else as a bug.
 
     By itself aiohttp would log a traceback with the malformed line, which may hold a secret.
     """
 
     def __init__(self, note: Callable[[str, str], None]) -> None:
-        super().__init__("islands.door")
+        super().__init__("islands.http")
         self._note = note
 
     def debug(self, *_: object, **__: object) -> None:
@@ -138,8 +122,8 @@ class Complaints(logging.Logger):
         asyncio.get_running_loop().call_exception_handler(context)
 
 
-class Door(web.Server):
-    """HTTP server of one process; the acceptor passes each connection to `take`."""
+class SessionServer(web.Server):
+    """HTTP server of one process; the acceptor passes each connection to `accept`."""
 
     def __init__(
         self,
@@ -148,147 +132,139 @@ class Door(web.Server):
         codec: Codec,
         *,
         tls: ssl.SSLContext | None = None,
-        room: Callable[[str], Room],
+        check_listener: Callable[[str], None],
         welcome: Welcome,
         report: Callable[[str], None],
     ) -> None:
-        """Make an HTTP server; it serves each connection that is passed to `take`.
+        """Make an HTTP server.
 
         Args:
             settings: Limits and timeouts.
             secret: Peers must show it; None lets every peer in.
-            codec: Knows the longest message that is taken.
+            codec: Knows the longest message.
             tls: TLS context of the server; None: connections use no TLS.
-            room: Returns whether the listener of that name can take another session.
+            check_listener: Raises `Refused` if the listener of a name takes no further session.
             welcome: Takes complete sessions.
             report: Called with a sentence about each refusal.
         """
         super().__init__(self._answer)
+        self.sites: list[Site] = []
         self._settings = settings
         self._secret = secret
         self._codec = codec
         self._tls = tls
-        self._room = room
+        self._check_listener = check_listener
         self._welcome = welcome
         self._report = RefusalReport(report, settings.refusals_per_s)
-        self._visitors = Visitors(
+        self._limits = ConnectionLimits(
             settings.connections_max, settings.unauthenticated_max, settings.guests_max
         )
-        self._complaints = Complaints(self._note)
-        self._came = 0
-        self._addresses: dict[int, str] = {}
-        self._cuts: dict[int, Callable[[], None]] = {}
-        self._numbers: dict[web.RequestHandler, int] = {}
-        self._sessions: dict[str, Session] = {}
+        self._logger = _HttpLogger(self._note)
+        self._sessions: dict[str, _Session] = {}
         self._ending = asyncio.Event()
-        self.sites: list[Site] = []
 
-    def take(self, connection: socket.socket, address: str) -> Coroutine[Any, Any, None] | None:
+    def accept(self, raw: socket.socket, address: str) -> Coroutine[Any, Any, None] | None:
         """Count a connection; evict another one or this one if there are too many.
 
-        Returns:
-            The coroutine that serves the connection; None if this one was evicted.
+        Returns the coroutine that serves the connection; None if this one was evicted.
         """
-        self._came += 1
-        number = self._came
-        self._addresses[number] = address
-        self._cuts[number] = lambda: _cut(connection)
-        now_s = asyncio.get_running_loop().time()
-        self._let_go(self._visitors.come(number, place_of(address), now_s))
-        if number not in self._cuts:
-            connection.close()
+        connection = Connection(address, asyncio.get_running_loop().time(), lambda: _cut(raw))
+        self._evict(self._limits.add(connection))
+        if connection not in self._limits:
+            raw.close()
             return None
-        return self._serve(number, connection)
+        return self._serve(connection, raw)
 
-    async def _serve(self, number: int, connection: socket.socket) -> None:
+    async def _serve(self, connection: Connection, raw: socket.socket) -> None:
         """Complete the TLS handshake, if there is TLS, then let aiohttp handle requests."""
         loop, settings = asyncio.get_running_loop(), self._settings
-        handler = HubProtocol(self, self._show_out_talker, self._complaints)
-        self._numbers[handler] = number
         try:
-            tune(connection, settings.user_timeout_s)
+            tune(raw, settings.user_timeout_s)
             await loop.connect_accepted_socket(
-                lambda: handler,
-                connection,
+                partial(self.protocol_of, connection),
+                raw,
                 ssl=self._tls,
                 ssl_handshake_timeout=None if self._tls is None else settings.handshake_s,
             )
         except OSError as error:  # TLS failed, the peer has gone, or the connection was evicted
-            if number in self._cuts and self._tls is not None:
-                self._note(self._addresses[number], f"no TLS handshake: {type(error).__name__}")
-            self._numbers.pop(handler, None)  # `connection_lost` is not called without a connection
-            self._leave(number)
-            connection.close()
+            if connection in self._limits and self._tls is not None:
+                self._note(connection.address, f"no TLS handshake: {type(error).__name__}")
+            self._limits.remove(connection)
+            raw.close()
 
-    @property
-    def visitors(self) -> tuple[int, int]:
-        """How many connections there are, and how many of them have not shown the secret."""
-        return len(self._visitors), self._visitors.count(TrustLevel.STRANGER)
+    def protocol_of(self, connection: Connection) -> ServerProtocol:
+        return ServerProtocol(self, connection, self._close_talker, self._logger)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Register the transport of a connection, which `take` has counted, after its handshake."""
+        """Register the transport of a connection, which `accept` has counted."""
         super().connection_made(handler, transport)
-        number = self._numbers[handler]
-        if number in self._cuts:
-            self._cuts[number] = transport.abort
-        else:  # it was evicted meanwhile
+        connection = _connection_of(handler)
+        if connection in self._limits:
+            connection.cut = transport.abort
+        else:  # it was evicted during its handshake
             transport.abort()
 
     def connection_lost(
         self, handler: web.RequestHandler, exc: BaseException | None = None
     ) -> None:
-        self._leave(self._numbers.pop(handler, 0))
+        self._limits.remove(_connection_of(handler))
         super().connection_lost(handler, exc)
 
     async def sweep(self) -> None:
         """Close connections that open no session in time; runs until cancelled."""
-        loop = asyncio.get_running_loop()
+        loop, handshake_s = asyncio.get_running_loop(), self._settings.handshake_s
         while True:  # until cancelled
-            await asyncio.sleep(self._settings.handshake_s / 5)
-            for number in self._visitors.late(loop.time() - self._settings.handshake_s):
-                self._show_out(number, f"no session within {self._settings.handshake_s:g} s")
+            await asyncio.sleep(handshake_s / 5)
+            for connection in self._limits.late(loop.time() - handshake_s):
+                self._close(connection, f"no session within {handshake_s:g} s")
 
-    def _let_go(self, number: int | None) -> None:
-        """Close the connection that must be evicted, unless it is None."""
-        if number is None:
-            return
-        stranger = self._visitors.trust(number) is TrustLevel.STRANGER
-        why = "that open no session" if stranger else "whose sessions nobody has admitted"
-        self._show_out(number, f"too many connections, {len(self._visitors)} of them, {why}")
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  of aiohttp
+        """End all answers: those of sites at once, the others after a timeout."""
+        self._ending.set()
+        await super().shutdown(timeout)
 
-    def _show_out(self, number: int, sentence: str) -> None:
-        self._note(self._addresses[number], sentence)
-        cut = self._cuts[number]
-        self._leave(number)
-        cut()
+    # ------------------------------------------------------------------------------ connections
 
-    def _show_out_talker(self, handler: HubProtocol) -> None:
+    def _evict(self, connection: Connection | None) -> None:
+        if connection is not None:
+            stranger = connection.trust is TrustLevel.STRANGER
+            why = "that open no session" if stranger else "whose sessions nobody has admitted"
+            count = len(self._limits)
+            self._close(connection, f"too many connections, {count} of them, {why}")
+
+    def _close(self, connection: Connection, sentence: str) -> None:
+        self._note(connection.address, sentence)
+        self._limits.remove(connection)
+        connection.cut()
+
+    def _close_talker(self, connection: Connection) -> None:
         """Close a connection that sent more before its upgrade than any honest request has."""
-        number = self._numbers.get(handler, 0)
-        if number in self._cuts:
-            self._show_out(number, f"a request of more than {REQUEST_BYTES_MAX} bytes")
+        if connection in self._limits:
+            self._close(connection, f"a request of more than {REQUEST_BYTES_MAX} bytes")
 
-    def _leave(self, number: int) -> None:
-        self._visitors.leave(number)
-        self._addresses.pop(number, None)
-        self._cuts.pop(number, None)
+    def _promote(self, connection: Connection, trust: TrustLevel) -> None:
+        self._evict(self._limits.promote(connection, trust))
 
-    def _rise(self, request: web.BaseRequest, trust: TrustLevel) -> None:
-        self._let_go(self._visitors.rise(self._numbers.get(request.protocol, 0), trust))
+    def _stay(self, connection: Connection) -> None:
+        self._limits.join_session(connection)
+        self._promote(connection, TrustLevel.GUEST)
 
     def _note(self, address: str, sentence: str) -> None:
         self._report.refused(address, sentence, asyncio.get_running_loop().time())
 
+    # --------------------------------------------------------------------------------- requests
+
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if _is_harmless(request):
             return _last_answer(HTTPStatus.OK, GREETING)
+        connection = _connection_of(request.protocol)
         try:
-            visit = Visit(partial(self._stay, request), self._ending)
+            visit = Visit(partial(self._stay, connection), self._ending)
             for site in self.sites:
                 if (answering := site(request, visit)) is not None:
                     return await answering
             path = self._judge(request)
-            self._rise(request, TrustLevel.GUEST)
+            self._promote(connection, TrustLevel.GUEST)
             if SESSION_HEADER in request.headers:
                 return await self._take_bulk(request, path)
             return await self._take_control(request, path)
@@ -301,15 +277,6 @@ class Door(web.Server):
             return _last_answer(refused.status, f"{refused}\n", headers)
         except BROKEN:  # the peer has gone while it was upgraded, and reads no answer
             return _last_answer(HTTPStatus.BAD_REQUEST, "")
-
-    def _stay(self, request: web.BaseRequest) -> None:
-        self._visitors.settle(self._numbers.get(request.protocol, 0))
-        self._rise(request, TrustLevel.GUEST)
-
-    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  of aiohttp
-        """End all answers: those of sites at once, the others after a timeout."""
-        self._ending.set()
-        await super().shutdown(timeout)
 
     def _judge(self, request: web.BaseRequest) -> str:
         """Check a request, and return the name that it dials."""
@@ -335,7 +302,7 @@ class Door(web.Server):
             )
         return unquote(request.path.removeprefix("/"))
 
-    def _websocket(self) -> web.WebSocketResponse:
+    async def _upgrade(self, request: web.BaseRequest) -> web.WebSocketResponse:
         websocket = web.WebSocketResponse(
             timeout=self._settings.close_s,
             autoclose=False,
@@ -344,31 +311,31 @@ class Door(web.Server):
             max_msg_size=self._codec.message_bytes,
         )
         websocket.headers[PROTOCOL_HEADER] = PROTOCOL
+        await websocket.prepare(request)
         return websocket
 
     async def _take_control(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         peer = unquote(request.headers.get(NAME_HEADER, ""))
         if not 0 < len(peer) <= NAME_CHARACTERS_MAX or not peer.isprintable():
             raise Refused(HTTPStatus.BAD_REQUEST, "the peer gives no name, or none that can be")
-        self._expect_room(path)
-        websocket = self._websocket()
-        await websocket.prepare(request)
+        self._check_listener(path)
+        websocket = await self._upgrade(request)
         control = accepted(websocket, request)
-        number = secrets.token_urlsafe(16)
-        session = Session(path, [None] * self._settings.bulk_sockets)
+        connection = _connection_of(request.protocol)
+        session, number = _Session(path, [connection]), secrets.token_urlsafe(16)
         self._sessions[number] = session
         try:
-            await websocket.send_str(json.dumps({"session": number, "bulk": len(session.bulks)}))
+            await websocket.send_str(json.dumps({"session": number}))
             async with asyncio.timeout(self._settings.handshake_s):
                 if (await websocket.receive()).data == GO:
                     await session.complete.wait()
-            if not session.complete.is_set():
+            if session.bulk is None or not session.complete.is_set():
                 await self._give_up(session, control)
                 return websocket
             await websocket.send_str(READY)
-            bulks = [bulk for bulk in session.bulks if bulk is not None]
-            self._settle(request, session)
-            await self._welcome((path, peer), control, bulks, session.admit).wait()
+            self._limits.join_session(connection)
+            admit = partial(self._admit, session)
+            await self._welcome((path, peer), control, session.bulk, admit).wait()
         except (TimeoutError, *BROKEN):
             await self._give_up(session, control)
         finally:
@@ -376,57 +343,45 @@ class Door(web.Server):
             session.ended.set()
         return websocket
 
-    def _expect_room(self, path: str) -> None:
-        """Refuse a request that dials a name at which no session can be accepted."""
-        match self._room(path):
-            case Room.UNKNOWN:
-                raise Refused(HTTPStatus.NOT_FOUND, f"nobody listens at {path[:80]!r}")
-            case Room.ENDED:
-                sentence = f"nobody listens at {path!r} any more"
-                raise Refused(HTTPStatus.GONE, sentence, expected=True)
-            case Room.FULL:
-                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"too many sessions wait at {path!r}")
+    def _admit(self, session: _Session) -> None:
+        for connection in session.connections:
+            self._promote(connection, TrustLevel.MEMBER)
 
-    async def _give_up(self, session: Session, control: Wire) -> None:
-        for bulk in session.bulks:
-            if bulk is not None:
-                bulk.abort()
+    async def _give_up(self, session: _Session, control: Wire) -> None:
+        if session.bulk is not None:
+            session.bulk.abort()
         reason = "the session was not completed"
         await control.hang_up(self._settings.close_s, WSCloseCode.POLICY_VIOLATION, reason)
 
     async def _take_bulk(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         session = self._sessions.get(request.headers[SESSION_HEADER])
-        index = request.headers.get(SOCKET_HEADER, "")
-        if session is None or session.path != path or session.complete.is_set():
-            raise Refused(HTTPStatus.CONFLICT, "no such session waits for bulk sockets")
-        if not index.isdigit() or int(index) >= len(session.bulks) or session.bulks[int(index)]:
-            raise Refused(HTTPStatus.CONFLICT, "no such bulk socket is waited for")
-        websocket = self._websocket()
-        await websocket.prepare(request)
-        transport = request.transport
-        if transport is None:
+        if session is None or session.path != path or session.bulk is not None:
+            raise Refused(HTTPStatus.CONFLICT, "no such session waits for a bulk socket")
+        websocket = await self._upgrade(request)
+        if request.transport is None:
             return websocket
-        bulk = BulkProtocol(transport, request.protocol, masks=False)
-        if session.ended.is_set() or session.bulks[int(index)] is not None:
+        bulk = BulkProtocol(request.transport, request.protocol, masks=False)
+        if session.ended.is_set() or session.bulk is not None:
             bulk.abort()
             return websocket
-        self._settle(request, session)
-        session.bulks[int(index)] = bulk
-        if all(session.bulks):
-            session.complete.set()
+        connection = _connection_of(request.protocol)
+        self._limits.join_session(connection)
+        session.connections.append(connection)
+        session.bulk = bulk
+        session.complete.set()
         await session.ended.wait()
         return websocket
 
-    def _settle(self, request: web.BaseRequest, session: Session) -> None:
-        """Assign a connection to a session, whose admission raises its trust level."""
-        self._visitors.settle(self._numbers.get(request.protocol, 0))
-        session.risers.append(lambda: self._rise(request, TrustLevel.MEMBER))
+
+def _connection_of(handler: asyncio.BaseProtocol | None) -> Connection:
+    assert isinstance(handler, ServerProtocol), "made by `protocol_of`"
+    return handler.connection
 
 
-def _cut(connection: socket.socket) -> None:
+def _cut(raw: socket.socket) -> None:
     """Shut down a connection, but leave its socket open, because a transport may own it."""
     with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
+        raw.shutdown(socket.SHUT_RDWR)
 
 
 def path_of(name: str) -> str:

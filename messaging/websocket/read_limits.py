@@ -1,9 +1,9 @@
 """Bounds on a connection below aiohttp's parsers: bytes of a request, and frames of a websocket.
 
 aiohttp keeps each header that it has parsed until the request is whole, and a stranger may send a
-megabyte of them; no honest request is longer than `REQUEST_BYTES_MAX`. So a connection whose
-request is not answered by an upgrade may send no more than that, and the bound on the number of
-strangers (`settings.unauthenticated_max`) bounds what all of them make this process hold.
+megabyte of them. So a connection may send no more than `REQUEST_BYTES_MAX` until its request is
+answered by an upgrade, and the bound on the number of strangers (`settings.unauthenticated_max`)
+bounds what all of them make this process hold.
 
 A websocket message may come in any number of pieces, each of them empty, which aiohttp reads
 without end and without anybody hearing of it. No link sends pieces, so neither side reads them.
@@ -20,6 +20,8 @@ from typing import Any, Protocol, cast
 from aiohttp import TCPConnector, web
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
+
+from messaging.websocket.connection_limits import Connection
 
 REQUEST_BYTES_MAX = 1 << 14
 """Most bytes of a connection until its upgrade is answered: a secret of 4,096 characters, and two
@@ -43,18 +45,14 @@ class Reader(Protocol):
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
         """Parse bytes; return whether the websocket is broken."""
-        ...
 
-    def feed_eof(self) -> None:
-        """Learn that no more bytes come."""
-        ...
+    def feed_eof(self) -> None: ...
 
 
 class WholeMessages:
     """Passes a websocket's bytes on to aiohttp's reader, up to the first message in pieces."""
 
     def __init__(self, reader: Reader) -> None:
-        """Begin between two frames."""
         self._reader = reader
         self._header = b""  # of a frame, as far as it has come
         self._skip = 0  # bytes of the current frame that are still to come
@@ -102,22 +100,17 @@ class WholeMessages:
         return -1
 
 
-class HubProtocol(web.RequestHandler):
+class ServerProtocol(web.RequestHandler):
     """One connection of a hub, from its acceptance until it ends or a bulk socket takes it over."""
 
     def __init__(
         self,
         server: web.Server,
-        too_long: Callable[["HubProtocol"], None],
+        connection: Connection,
+        too_long: Callable[[Connection], None],
         logger: logging.Logger,
     ) -> None:
-        """Make the protocol of a connection.
-
-        Args:
-            server: The server that answers its requests.
-            too_long: Called when more bytes than an honest request has came before its upgrade.
-            logger: Is told of requests that cannot be read, or not be answered.
-        """
+        """Call `too_long` if more bytes than an honest request has come before its upgrade."""
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -126,23 +119,23 @@ class HubProtocol(web.RequestHandler):
             keepalive_timeout=1.0,
             logger=logger,
         )
+        self.connection = connection
         self._too_long = too_long
         self._left_bytes = REQUEST_BYTES_MAX
         self._upgraded_here = False
 
     def data_received(self, data: bytes) -> None:
-        """Count bytes until the upgrade; do not look at them if there are too many."""
+        """Count bytes until the upgrade, and ignore them if there are too many."""
         if not self._upgraded_here:
             self._left_bytes -= len(data)
             if self._left_bytes < 0:
-                self._too_long(self)
+                self._too_long(self.connection)
                 return
         super().data_received(data)
 
     def set_parser(
         self, parser: Reader, data_received_cb: Callable[[], None] | None = None
     ) -> None:
-        """Read a websocket from now on, of whole messages."""
         self._upgraded_here = True
         super().set_parser(cast("Any", WholeMessages(parser)), data_received_cb)
 
@@ -154,14 +147,14 @@ class HubProtocol(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Answer with a fixed text: aiohttp's own repeats the line that it could not read."""
-        told = MALFORMED if status == HTTPStatus.BAD_REQUEST else message
-        answer = super().handle_error(request, status, exc, told)
+        text = MALFORMED if status == HTTPStatus.BAD_REQUEST else message
+        answer = super().handle_error(request, status, exc, text)
         if isinstance(exc, HttpProcessingError):
             exc.__traceback__ = None  # its frames hold the request, and themselves the exception
         return answer
 
 
-class DialledProtocol(ResponseHandler):
+class ClientProtocol(ResponseHandler):
     """One connection of whoever dials."""
 
     def set_parser(
@@ -170,12 +163,11 @@ class DialledProtocol(ResponseHandler):
         payload: object,
         data_received_cb: Callable[[], None] | None = None,
     ) -> None:
-        """Read a websocket from now on, of whole messages."""
         super().set_parser(WholeMessages(parser), payload, data_received_cb)
 
 
 def of_whole_messages(connector: TCPConnector) -> TCPConnector:
     """Let the websockets that a connector opens refuse messages in pieces."""
-    factory: Any = partial(DialledProtocol, loop=asyncio.get_running_loop())
+    factory: Any = partial(ClientProtocol, loop=asyncio.get_running_loop())
     connector._factory = factory  # noqa: SLF001  aiohttp has no other way to choose a protocol
     return connector
