@@ -64,7 +64,7 @@ class Bench:
 
     def stop(self) -> list[Action]:
         """Compute has come to its stop, and knows all that it was told."""
-        tokens, order = self.steps * BATCH, self.state.core.compute.order
+        tokens, order = self.steps * BATCH, self.state.compute.order
         return self.do(events.Idled(self.steps, tokens, LEASES, order))
 
     def of(self, kind: type[A]) -> list[A]:
@@ -176,7 +176,7 @@ def stepping_by(settings: RunSettings) -> Bench:
 
 def stand_still(bench: Bench) -> None:
     """Compute has reached its limit of steps."""
-    tokens, order = bench.steps * BATCH, bench.state.core.compute.order
+    tokens, order = bench.steps * BATCH, bench.state.compute.order
     bench.do(events.Idled(bench.steps, tokens, LEASES, order, waiting=True))
 
 

@@ -214,7 +214,7 @@ def test_while_paused_it_answers_and_adopts() -> None:
 def test_a_short_pause_never_looks_like_a_shortage() -> None:
     bench = stepping()
     pause(bench)
-    paused_order = bench.state.core.compute.order
+    paused_order = bench.state.compute.order
     pause(bench, paused=False)
     assert len(bench.of(AllowSteps)) == 1
     phases = [bench.state.phase]

@@ -4,7 +4,7 @@ import pytest
 
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
 from islands.protocol.learner import actions, events
-from islands.protocol.learner.core import CheckpointedMoments
+from islands.protocol.learner.memory import CheckpointedMoments
 from islands.protocol.learner.moments_recovery import GIVING_MAX
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.messages.peers import StateOffer, StateRequest
@@ -71,7 +71,7 @@ class Fresh(Bench):
 
     def held(self) -> list[int]:
         """Pieces that have come and wait for the others."""
-        return sorted(self.state.core.moments.arrived)
+        return sorted(self.state.moments.arrived)
 
     def noted(self) -> list[tuple[str, object]]:
         """What the last event wrote about moments, with the reason or the donor."""
@@ -368,7 +368,7 @@ class Resumed(Fresh):
 
     def __init__(self, kept: CheckpointedMoments) -> None:
         super().__init__()
-        self.state.core.moments.kept = kept
+        self.state.moments.kept = kept
 
 
 def test_after_a_stop_of_everybody_moments_come_from_disk() -> None:

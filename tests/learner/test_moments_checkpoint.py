@@ -15,7 +15,7 @@ from islands.learner.moments import (
     CheckpointWriter,
 )
 from islands.protocol.identities import Version
-from islands.protocol.learner.core import CheckpointedMoments
+from islands.protocol.learner.memory import CheckpointedMoments
 from islands.tasks.data.shards import ShardKey
 
 VERSIONS = (Version(1, 4), Version(1, 5))

@@ -79,4 +79,4 @@ def test_bytes_of_an_ended_incarnation_are_kept_no_longer() -> None:
     contribute(bench, 1, memoryview(b"sent"))
     bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
     assert bench.state.accounts[0].sent == []
-    assert bench.state.core.pulls.snapshots == {}
+    assert bench.state.pulls.snapshots == {}

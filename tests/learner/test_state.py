@@ -1,9 +1,11 @@
 """The learner's decisions, event by event."""
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
+from islands.protocol.gossip.events import GossipEvent
 from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
@@ -12,6 +14,7 @@ from islands.protocol.identities import (
     Version,
 )
 from islands.protocol.learner import actions, events
+from islands.protocol.learner.memory import EVENTS
 from islands.protocol.messages import training
 from islands.protocol.messages.membership import (
     Evicted,
@@ -33,6 +36,13 @@ from islands.protocol.sessions import (
 )
 from islands.protocol.settings.run import WELL_STEPS
 from tests.learner.bench import ANA, BATCH, LEASES, NO_BYTES, Bench, P, phase_of, started, stepping
+
+
+def test_each_event_has_a_handler() -> None:
+    """After a timer, and for gossip, the schedule and the rules that follow every event do it."""
+    others = (*get_args(GossipEvent), events.TimerDue)
+    kinds = [kind for kind in get_args(events.Event) if kind not in others]
+    assert [kind for kind in kinds if object.__new__(kind) not in EVENTS] == []
 
 
 def test_it_joins_and_dials_the_syncer() -> None:
@@ -204,7 +214,7 @@ def test_an_answer_that_a_newer_one_replaced_in_the_queue_is_declined() -> None:
 
 def test_the_fragments_next_due_are_planned() -> None:
     bench = stepping()
-    assert bench.state.core.settings.open_rounds_max(P) == P
+    assert bench.state.settings.open_rounds_max(P) == P
     bench = Bench()
     bench.do(events.Ticked())
     assert bench.of(actions.PlanSnapshots) == [
@@ -408,7 +418,7 @@ def test_a_grant_for_another_incarnation_is_ignored() -> None:
     bench.grant(99_999, counter=2)
     assert bench.of(actions.AllowSteps) == []
     bench.grant(10)
-    assert (bench.of(actions.AllowSteps), bench.state.core.compute.quota_tokens) == ([], 10_000)
+    assert (bench.of(actions.AllowSteps), bench.state.compute.quota_tokens) == ([], 10_000)
 
 
 def test_without_quota_it_is_starved() -> None:
@@ -421,7 +431,7 @@ def test_without_quota_it_is_starved() -> None:
 
 def test_a_stop_from_before_the_last_grant_is_no_stop() -> None:
     bench = stepping()
-    order = bench.state.core.compute.order
+    order = bench.state.compute.order
     bench.grant(20_000)
     bench.do(events.Idled(bench.steps, bench.steps * BATCH, LEASES, order))
     assert bench.state.phase is Phase.STEPPING

@@ -238,7 +238,7 @@ def test_a_new_incarnation_counts_anew() -> None:
     bench.step()
     bench.step(finite=False)
     assert bench.of(AllowSteps)[-1].until_steps is None
-    schedule = bench.state.core.schedule
+    schedule = bench.state.schedule
     assert isinstance(schedule, Synchronous)
     assert schedule.anchor is None
 

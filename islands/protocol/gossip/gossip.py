@@ -17,11 +17,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from islands.protocol.gossip import actions, events
 from islands.protocol.gossip.exchanges import Exchanges
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Status
+from islands.protocol.learner.memory import Memory
 from islands.protocol.learner.schedule import Schedule
 from islands.protocol.membership import HeartbeatContent, SupervisorView
 from islands.protocol.messages.gossip import ShareDeclined, ValueGiven, ValueWanted
@@ -29,10 +30,6 @@ from islands.protocol.messages.membership import Member, MembershipChanged
 from islands.protocol.messages.training import FragmentUpdate
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.gossip_entries import ShareRefused, TookOver
-
-if TYPE_CHECKING:  # the memory holds its schedule
-    from islands.protocol.learner.core import Core
-
 
 DOUBLINGS_MAX = 6
 """How often the wait for a donor doubles: each question costs a whole value on the link."""
@@ -102,11 +99,11 @@ class Gossip(Schedule):
             if member.stepped and member.address and member.status is Status.LIVE
         }
 
-    def on_view(self, core: "Core", page: MembershipChanged) -> None:
+    def on_view(self, memory: Memory, page: MembershipChanged) -> None:
         """Follow the roster: links and exchanges with none but its learners."""
         if self.view.take(page):
-            self.exchanges.on_roster(self.present, core.now_s)
-            core.actions.append(actions.FollowNeighbours(core.incarnation))
+            self.exchanges.on_roster(self.present, memory.now_s)
+            memory.actions.append(actions.FollowNeighbours(memory.incarnation))
 
     def heartbeat(self, content: HeartbeatContent) -> HeartbeatContent:
         """Add the address for neighbours."""
@@ -131,122 +128,124 @@ class Gossip(Schedule):
             self.stage, self.donor = Stage.NEW, ""
             self.taken.clear()
 
-    def may_answer(self, core: "Core") -> bool:
+    def may_answer(self, memory: Memory) -> bool:
         """Whether pulls are answered: only closing rounds pull, and all work is to be gathered.
 
         A learner that never stepped declines them at once.
         """
-        if core.compute.allowed:
-            return len(self.gathered) == core.fragments
-        return bool(core.pulls.wanted)
+        if memory.compute.allowed:
+            return len(self.gathered) == memory.fragments
+        return bool(memory.pulls.wanted)
 
-    def instead_of_adopting(self, core: "Core", update: FragmentUpdate) -> actions.HoldValue | None:
+    def instead_of_adopting(
+        self, memory: Memory, update: FragmentUpdate
+    ) -> actions.HoldValue | None:
         """Have a new incarnation keep its own value, which no version 0 replaces."""
         settled = self.stage is Stage.SETTLED and not self.gathering
-        if not settled or core.accounts[update.fragment].version is not None:
+        if not settled or memory.accounts[update.fragment].version is not None:
             return None
-        assert core.incarnation is not None, "only who is admitted is sent values"
-        return actions.HoldValue(update.fragment, update.version, core.incarnation)
+        assert memory.incarnation is not None, "only who is admitted is sent values"
+        return actions.HoldValue(update.fragment, update.version, memory.incarnation)
 
-    def advance(self, core: "Core") -> None:
+    def advance(self, memory: Memory) -> None:
         """Settle, come to rounds, end exchanges in time."""
-        exchanges, compute = self.exchanges, core.compute
-        if core.run.closing or core.leaving is not None:
-            if core.run.closing:
-                self._gather(core)
+        exchanges, compute = self.exchanges, memory.compute
+        if memory.ending:
+            if memory.compute.closing:
+                self._gather(memory)
             exchanges.end()
         elif self.stage is not Stage.SETTLED:
-            self._settle(core)
-        elif core.incarnation is not None and compute.allowed and not self.gathering:
+            self._settle(memory)
+        elif memory.incarnation is not None and compute.allowed and not self.gathering:
             if not exchanges.active:
-                exchanges.begin(core.incarnation, compute.steps, self.round)
-            exchanges.stepped(compute.steps, core.now_s, compute.step_time_s)
-        exchanges.tick(core.now_s)
-        core.actions.extend(exchanges.drain())
+                exchanges.begin(memory.incarnation, compute.steps, self.round)
+            exchanges.stepped(compute.steps, memory.now_s, compute.step_time_s)
+        exchanges.tick(memory.now_s)
+        memory.actions.extend(exchanges.drain())
 
-    def _gather(self, core: "Core") -> None:
+    def _gather(self, memory: Memory) -> None:
         """Have the work of all fragments measured from version 0, once, as the run closes."""
         if self.gathering:
             return
         self.gathering = True
         mixing = [fragment for fragment, one in self.exchanges.open.items() if one.mixing]
-        for fragment in range(core.fragments):
-            if fragment not in mixing and core.accounts[fragment].version is not None:
-                core.actions.append(actions.Gather(FragmentIndex(fragment)))
+        for fragment in range(memory.fragments):
+            if fragment not in mixing and memory.accounts[fragment].version is not None:
+                memory.actions.append(actions.Gather(FragmentIndex(fragment)))
 
     # --- events ---------------------------------------------------------------------------------
 
-    def on_gossip(self, core: "Core", event: events.GossipEvent) -> None:
+    def on_gossip(self, memory: Memory, event: events.GossipEvent) -> None:
         match event:
             case events.ShareTaken():
-                self.exchanges.on_own_share(event, core.now_s)
+                self.exchanges.on_own_share(event, memory.now_s)
             case events.ShareArrived():
-                self.exchanges.on_share(event, core.now_s)
+                self.exchanges.on_share(event, memory.now_s)
             case events.NeighbourSaid(sender, message):
                 if isinstance(message, ShareDeclined):
-                    self.exchanges.on_decline(sender, message, core.now_s)
+                    self.exchanges.on_decline(sender, message, memory.now_s)
                 else:
-                    self._give(core, sender, message)
+                    self._give(memory, sender, message)
             case events.ValueArrived():
-                self._on_value(core, event)
+                self._on_value(memory, event)
             case events.Mixed(fragment, steps_total):
                 self.exchanges.on_mixed(fragment, steps_total)
-                core.actions.append(
+                memory.actions.append(
                     actions.AdoptMixed(fragment, steps_total, event.value, event.gradient)
                 )
                 if self.gathering:
-                    core.actions.append(actions.Gather(fragment))
+                    memory.actions.append(actions.Gather(fragment))
             case events.WorkGathered(fragment):
                 self.gathered[fragment] = None
-                core.pulls.snapshots.pop(fragment, None)
+                memory.pulls.snapshots.pop(fragment, None)
             case _:
                 assert_never(event)
 
-    def _give(self, core: "Core", asker: str, wanted: ValueWanted) -> None:
+    def _give(self, memory: Memory, asker: str, wanted: ValueWanted) -> None:
         """Give a newcomer a slow value, if this learner trains itself."""
         member = self.neighbour(asker)
         known = member is not None and member.incarnation == wanted.incarnation
-        if not known or not self.exchanges.active or not 0 <= wanted.fragment < core.fragments:
+        if not known or not self.exchanges.active or not 0 <= wanted.fragment < memory.fragments:
             return
-        assert core.incarnation is not None, "its exchanges are active"
+        assert memory.incarnation is not None, "its exchanges are active"
         if self.exchanges.clock != self.given_round:
             self.given_round = self.exchanges.clock
             self.given.clear()
         self.given[wanted.incarnation, wanted.fragment] += 1
         if self.given[wanted.incarnation, wanted.fragment] > GIVEN_MOST:
             return
-        given = ValueGiven(wanted.fragment, core.incarnation, self.exchanges.clock, digest="")
-        core.actions.append(actions.GiveValue(asker, given))
+        given = ValueGiven(wanted.fragment, memory.incarnation, self.exchanges.clock, digest="")
+        memory.actions.append(actions.GiveValue(asker, given))
 
     # --- a newcomer -----------------------------------------------------------------------------
 
-    def _settle(self, core: "Core") -> None:
+    def _settle(self, memory: Memory) -> None:
         """Begin with version 0 if nobody trains yet, else with the slow values of one who does."""
-        whole = core.compute.ready and all(one.version is not None for one in core.accounts)
-        if not whole or not self.view.complete or core.incarnation is None:
+        whole = memory.compute.ready and all(one.version is not None for one in memory.accounts)
+        if not whole or not self.view.complete or memory.incarnation is None:
             return
-        donors = [name for name in self.present if name != core.membership.name]
+        donors = [name for name in self.present if name != memory.membership.name]
         if not donors:
             self.stage, self.donor = Stage.SETTLED, ""
             return
-        limit_s = core.settings.timing.scaled(core.settings.timing.resend_s)
+        limit_s = memory.settings.timing.scaled(memory.settings.timing.resend_s)
         doublings = min(max(0, self.unanswered - 1), DOUBLINGS_MAX)
-        late = core.now_s >= self.asked_s + limit_s * 2**doublings
+        late = memory.now_s >= self.asked_s + limit_s * 2**doublings
         if self.donor in donors and self.stage is Stage.ASKING and not late:
             return
         later = [name for name in donors if name > self.donor]
-        self.stage, self.donor, self.asked_s = Stage.ASKING, (later or donors)[0], core.now_s
-        self._ask(core)
+        self.stage, self.donor, self.asked_s = Stage.ASKING, (later or donors)[0], memory.now_s
+        self._ask(memory)
 
-    def _ask(self, core: "Core") -> None:
-        missing = [index for index in range(core.fragments) if index not in self.taken]
-        if core.incarnation is not None and missing:
+    def _ask(self, memory: Memory) -> None:
+        missing = [index for index in range(memory.fragments) if index not in self.taken]
+        if memory.incarnation is not None and missing:
             self.asked[self.donor] = None
             self.unanswered += 1
-            wanted = ValueWanted(FragmentIndex(missing[0]), core.incarnation)
-            core.actions.append(actions.ToNeighbour(self.donor, wanted))
+            wanted = ValueWanted(FragmentIndex(missing[0]), memory.incarnation)
+            memory.actions.append(actions.ToNeighbour(self.donor, wanted))
 
-    def _on_value(self, core: "Core", event: events.ValueArrived) -> None:
+    def _on_value(self, memory: Memory, event: events.ValueArrived) -> None:
         """Take over a fragment of a donor's; the last one lets the learner step.
 
         A value may travel longer than its donor is waited for, so that of any who was asked counts,
@@ -260,17 +259,17 @@ class Gossip(Schedule):
         self.unanswered = 0
         if event.problem is not None:  # another donor is asked in its time
             refused = ShareRefused(event.sender, str(given.incarnation), given.round, event.problem)
-            core.actions.append(Record(refused))
+            memory.actions.append(Record(refused))
             return
         self.donor = event.sender
         self.taken[given.fragment] = None
         self.asked.clear()
         self.round = max(self.round, given.round)
-        self.asked_s = core.now_s
-        clock = (given.round + 1) * core.settings.round_interval_steps(core.fragments)
-        core.actions.append(actions.TakeOver(given.fragment, clock, event.payload))
-        if len(self.taken) == core.fragments:
+        self.asked_s = memory.now_s
+        clock = (given.round + 1) * memory.settings.round_interval_steps(memory.fragments)
+        memory.actions.append(actions.TakeOver(given.fragment, clock, event.payload))
+        if len(self.taken) == memory.fragments:
             self.stage = Stage.SETTLED
-            core.actions.append(Record(TookOver(self.donor, self.round)))
+            memory.actions.append(Record(TookOver(self.donor, self.round)))
         else:
-            self._ask(core)
+            self._ask(memory)

@@ -16,15 +16,12 @@ Reference: DiLoCo (arXiv 2311.08105), algorithm 1; Streaming DiLoCo (arXiv 2501.
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from islands.protocol.identities import FragmentIndex
 from islands.protocol.learner.actions import PlanSnapshots
+from islands.protocol.learner.memory import Memory
 from islands.protocol.learner.schedule import Schedule
 from islands.protocol.messages.training import ContributionFate, FragmentUpdate, PullFragment
-
-if TYPE_CHECKING:  # the memory holds its schedule
-    from islands.protocol.learner.core import Core
 
 RESENDS = 2
 """After the time of so many retransmissions, what was sent and is not decided counts as lost."""
@@ -100,17 +97,17 @@ class Synchronous(Schedule):
 
     # --- the schedule ---------------------------------------------------------------------------
 
-    def begin(self, core: "Core") -> None:
+    def begin(self, memory: Memory) -> None:
         """Count rounds from the present total, unless they are counted already."""
         if self.anchor is None:
-            self.anchor = self.settled, core.compute.steps
+            self.anchor = self.settled, memory.compute.steps
 
     def end(self, *, sound: bool) -> None:
         """Forget all rounds; they are counted from the next incarnation's first step."""
         self.settled, self.anchor = -1, None
         self.beyond.clear()
 
-    def until_steps(self, core: "Core") -> int | None:
+    def until_steps(self, memory: Memory) -> int | None:
         """Return τ steps after the oldest round that is waited for was due.
 
         To contribute, a learner needs a step since it adopted its base; and where the value that it
@@ -120,50 +117,50 @@ class Synchronous(Schedule):
         if limit_steps is None:
             return None
         oldest = self.settled + 1
-        fragment = oldest % core.fragments
-        queue = core.accounts[fragment].queue
+        fragment = oldest % memory.fragments
+        queue = memory.accounts[fragment].queue
         here = [queued.at_steps for queued in queue if queued.update.round == oldest]
-        return max(limit_steps, core.first_contribution(fragment), *here)
+        return max(limit_steps, memory.first_contribution(fragment), *here)
 
-    def pass_over(self, core: "Core") -> bool:
+    def pass_over(self, memory: Memory) -> bool:
         """Wait no more for rounds that passed this learner by, if the value of a later one is here.
 
         The oldest round that it waits for may have been lost with a syncer, or abandoned. If it has
         contributed to that, it waits for the fate until every message was sent again.
         """
-        if not core.compute.waiting:
+        if not memory.compute.waiting:
             return False
-        oldest, timing = self.settled + 1, core.settings.timing
-        here = [queued.update.round for account in core.accounts for queued in account.queue]
+        oldest, timing = self.settled + 1, memory.settings.timing
+        here = [queued.update.round for account in memory.accounts for queued in account.queue]
         if oldest in here:
             return True
-        waited_s = core.now_s - core.compute.waiting_since_s
+        waited_s = memory.now_s - memory.compute.waiting_since_s
         patient = waited_s < timing.scaled(RESENDS * timing.resend_s)
-        if patient and oldest in core.under_way():
+        if patient and oldest in memory.under_way():
             return False
         later = [round_ for round_ in (*here, *sorted(self.beyond)) if round_ > oldest]
         if later:
-            self.settle(min(later) - 1, core.compute.steps)
+            self.settle(min(later) - 1, memory.compute.steps)
         return bool(later)
 
-    def plan(self, core: "Core") -> PlanSnapshots:
+    def plan(self, memory: Memory) -> PlanSnapshots:
         """Return those that rounds within reach are due to hold, and those that are pulled."""
-        if self.anchor is None or core.compute.stopped:
-            return super().plan(core)
-        pulled = core.pulls.wanted.items()
-        due = self.snapshots() | {index: self.least_steps(core, one) for index, one in pulled}
+        if self.anchor is None or memory.compute.stopped:
+            return super().plan(memory)
+        pulled = memory.pulls.wanted.items()
+        due = self.snapshots() | {index: self.least_steps(memory, one) for index, one in pulled}
         return PlanSnapshots(tuple(map(FragmentIndex, due)), tuple(due.values()))
 
-    def least_steps(self, core: "Core", pull: PullFragment) -> int:
+    def least_steps(self, memory: Memory, pull: PullFragment) -> int:
         """Return the total at which the round is due."""
-        if self.anchor is None or core.compute.stopped:
-            return super().least_steps(core, pull)
-        due = max(self.due(pull.ticket.round), core.first_contribution(pull.fragment))
-        return min(due, core.compute.steps) if core.compute.waiting else due
+        if self.anchor is None or memory.compute.stopped:
+            return super().least_steps(memory, pull)
+        due = max(self.due(pull.ticket.round), memory.first_contribution(pull.fragment))
+        return min(due, memory.compute.steps) if memory.compute.waiting else due
 
-    def adopt_at(self, core: "Core", update: FragmentUpdate) -> int:
+    def adopt_at(self, memory: Memory, update: FragmentUpdate) -> int:
         """Return τ steps after its round was due, if this learner contributed to that."""
-        if core.run.closing:
+        if memory.compute.closing:
             return 0
         contributed = update.merged is not None and update.merged.round == update.round
         if self.anchor is None or not contributed:
@@ -174,12 +171,12 @@ class Synchronous(Schedule):
         """Count from a round that was answered before it was due, as those before it were over."""
         self._count_from(round_, steps)
 
-    def adopted(self, core: "Core", update: FragmentUpdate) -> bool:
+    def adopted(self, memory: Memory, update: FragmentUpdate) -> bool:
         """Wait no more for the round of a value."""
-        self.settle(update.round, core.compute.steps, core.under_way())
+        self.settle(update.round, memory.compute.steps, memory.under_way())
         return True
 
-    def rejected(self, core: "Core", fate: ContributionFate) -> bool:
+    def rejected(self, memory: Memory, fate: ContributionFate) -> bool:
         """Wait no more for the round of a contribution that was not applied."""
-        self.settle(fate.ticket.round, core.compute.steps, core.under_way())
+        self.settle(fate.ticket.round, memory.compute.steps, memory.under_way())
         return True
