@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # at run time they are imported where needed, so that --help 
     from messaging.websocket.security import Keyring
 
 COMPUTE_END_S = 10.0
-"""How long the process waits at its end for a step that was dispatched."""
+"""Longest wait at the end for a step that was dispatched."""
 
 
 def entry(options: LearnerOptions, _: Common) -> int:
@@ -107,7 +107,7 @@ def check_peer_links(supervisor: tuple[str, ...], listening: ListenOptions) -> N
 
 
 def moments_of(folder: "Path", name: str | None, run: "FetchedRun") -> "CheckpointFile | None":
-    """Return where moments are kept; None for a learner without a name to restart under."""
+    """Return the file of moments; None for a learner without a name to restart under."""
     from islands.learner.moments import CheckpointFile
 
     beginning = f"{run.spec.settings.run} {run.plan.begun}"

@@ -1,12 +1,8 @@
-"""A boundary between two steps: what is carried out there, and whether a step follows.
+"""A boundary between two steps: it carries out commands, and says whether a step follows.
 
-In order, it carries out the commands that arrived (adopt, allow, plan, read, reset), then takes
-snapshots of the planned fragments, then pieces of moments that a peer waits for. All of these are
-dispatched without waiting for the device, except two that happen once, before the first step:
-reading a value, and loading moments.
-
-Totals count dispatched steps over the life of the process, so a snapshot or an adoption at a
-boundary carries exactly the steps that it contains.
+In order, it carries out the commands that arrived, then takes snapshots of the planned fragments,
+then pieces of moments that a peer waits for. It waits for the device only to read a value or load
+moments, once before the first step. Totals count dispatched steps over the life of the process.
 """
 
 from collections import deque
@@ -69,10 +65,7 @@ def share_of(value: NDArray[T], ranges: Ranges) -> NDArray[T]:
 
 @dataclass(frozen=True, slots=True)
 class PendingSnapshot:
-    """A snapshot in transit to the host, with the base and the totals at its boundary.
-
-    It is for the share of a `round`, if it has one.
-    """
+    """A snapshot in transit to the host; that of a `round` is a share for neighbours."""
 
     fragment: FragmentIndex
     base: Version
@@ -83,26 +76,20 @@ class PendingSnapshot:
 
     def on_host(self) -> events.SnapshotTaken:
         """Wait until the copy has ended; returns the event that reports it."""
-        return events.SnapshotTaken(
-            fragment=self.fragment,
-            base=self.base,
-            steps=self.steps,
-            tokens=self.tokens,
-            payload=self.snapshot.buffer(),
-            round=self.round,
-        )
+        payload = self.snapshot.buffer()
+        totals = self.steps, self.tokens
+        return events.SnapshotTaken(self.fragment, self.base, *totals, payload, self.round)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingPiece:
-    """A piece of moments in transit to the host, and then to a peer."""
+    """A piece of moments in transit to the host, for a peer."""
 
     piece: int
     asker: str
     snapshot: Snapshot
 
     def on_host(self) -> events.MomentsRead:
-        """Wait until the copy has ended; returns the event that reports it."""
         return events.MomentsRead(self.piece, self.asker, self.snapshot.buffer())
 
 
@@ -113,7 +100,7 @@ class Dispatched(Protocol):
         """Wait until the step is done and return its loss; None if the loss is not known."""
 
     def metrics(self) -> dict[str, float]:
-        """Return what else the step reports, once it is done, by name."""
+        """Return further figures of the step, once it is done, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +114,14 @@ class Running:
 
 
 class Copier(Protocol):
-    """Waits for copies to the host that a boundary has begun, and reports them."""
+    """Waits for copies to the host that were just dispatched, and reports them."""
 
     def may_begin(self, fragment: FragmentIndex, steps: int) -> bool:
         """Whether there is room for one more snapshot, at a boundary with this total of steps."""
 
-    def await_snapshot(self, taken: PendingSnapshot) -> None:
-        """Receive a snapshot as soon as it is dispatched."""
+    def await_snapshot(self, taken: PendingSnapshot) -> None: ...
 
-    def await_piece(self, taken: PendingPiece) -> None:
-        """Receive a piece of moments as soon as it is dispatched."""
+    def await_piece(self, taken: PendingPiece) -> None: ...
 
 
 class Boundary:
@@ -146,11 +131,8 @@ class Boundary:
     and `late` that only a batch does that has not been read yet.
 
     Args:
-        model: the arrays that are trained.
-        settings: settings of the run.
-        data: what steps are taken on.
+        data: of the steps.
         report: receives an event for every command that has a result.
-        copier: waits for copies to the host.
     """
 
     def __init__(
@@ -176,7 +158,7 @@ class Boundary:
         self._copier = copier
         self._asked: deque[ReadMoments] = deque()
         self._owed = False  # whether an `AllowSteps` has no answer yet
-        self._told: tuple[bool, bool] | None = (False, False)  # waiting and late, as told last
+        self._reported: tuple[bool, bool] | None = (False, False)  # waiting and late
         self._next_tokens = 0
         self._clock = clock_of(settings, len(model.layout.fragments))
         self._until_tokens = 0
@@ -197,12 +179,10 @@ class Boundary:
 
     @property
     def unread(self) -> bool:
-        """Whether pieces of moments wait for further boundaries."""
         return bool(self._asked)
 
     @property
     def clock(self) -> float:
-        """The learning-rate clock at the next step: the fleet's count of steps."""
         return self._clock.at(self.steps)
 
     def has_work(self, *, wanted: bool = True) -> bool:
@@ -218,13 +198,13 @@ class Boundary:
         merging = self._until_steps is not None and self.steps >= self._until_steps
         self.waiting = unused and merging
         able = unused and not merging and wanted
-        found = able and self.data.ready()
-        self.late = able and not found and self.data.expecting
-        if found:
-            self._next_tokens, self._owed, self._told = tokens or 0, False, None
-        while not (found or self.waiting or self.late) and self.commands:
+        ready = able and self.data.ready()
+        self.late = able and not ready and self.data.expecting
+        if ready:
+            self._next_tokens, self._owed, self._reported = tokens or 0, False, None
+        while not (ready or self.waiting or self.late) and self.commands:
             self._perform(self.commands.popleft())
-        return found
+        return ready
 
     def stepped(self, step: Dispatched) -> Running:
         """Count a step that was dispatched, as `has_work` allowed."""
@@ -234,16 +214,15 @@ class Boundary:
         return Running(step, self.steps, self.tokens, self.data.leases)
 
     def idled(self) -> events.Idled | None:
-        """Return the event that no step follows, and why; None if that was told before."""
-        if not self._owed and self._told == (self.waiting, self.late):
+        """Return the event that no step follows, and why; None if that was reported before."""
+        if not self._owed and self._reported == (self.waiting, self.late):
             return None
-        self._owed, self._told = False, (self.waiting, self.late)
+        self._owed, self._reported = False, (self.waiting, self.late)
         return events.Idled(
             self.steps, self.tokens, self.data.leases, self.order, self.waiting, self.late
         )
 
     def carry_out(self) -> None:
-        """Carry out commands and copies."""
         for command in self._due():
             self._perform(command)
         plan = self._plan
@@ -255,7 +234,7 @@ class Boundary:
             self._copier.await_piece(PendingPiece(asked.piece, asked.asker, snapshot))
 
     def _due(self) -> Iterator[EngineAction]:
-        """Take the commands in their order, but for values that are to be adopted later."""
+        """Yield the commands in their order, but for values that are to be adopted later."""
         later = []
         while self.commands:
             command = self.commands.popleft()
@@ -312,20 +291,13 @@ class Boundary:
         self._report_adopted(fragment, adopt.version, adopt.incarnation, carried=adopt.carry)
 
     def _report_adopted(
-        self,
-        fragment: FragmentIndex,
-        version: Version,
-        incarnation: Incarnation,
-        *,
-        carried: bool = False,
+        self, fragment: FragmentIndex, version: Version, who: Incarnation, *, carried: bool = False
     ) -> None:
-        event = events.ValueAdopted(
-            fragment, version, self.steps, self.tokens, incarnation, carried
-        )
-        self._report(event)
+        totals = self.steps, self.tokens
+        self._report(events.ValueAdopted(fragment, version, *totals, who, carried))
 
     def _gossip(self, command: GossipEngineAction) -> None:
-        """Carry out what gossip asks for; the version that is held does not change by it."""
+        """Carry out a command of gossip, which changes no version that is held."""
         fragment = command.fragment
         match command:
             case TakeShare(_, round_, clock):
@@ -407,20 +379,11 @@ class Boundary:
         self._copy(fragment, self._settings.precision.of_snapshots)
 
     def _copy(
-        self,
-        fragment: FragmentIndex,
-        precision: SnapshotPrecision,
-        round_: int | None = None,
+        self, fragment: FragmentIndex, precision: SnapshotPrecision, round_: int | None = None
     ) -> None:
         """Begin a snapshot, relative to the base that is held."""
-        taken = PendingSnapshot(
-            fragment=fragment,
-            base=self._bases[fragment],
-            steps=self.steps,
-            tokens=self.tokens,
-            snapshot=self.model.snapshot(fragment, precision),
-            round=round_,
-        )
+        base, snapshot = self._bases[fragment], self.model.snapshot(fragment, precision)
+        taken = PendingSnapshot(fragment, base, self.steps, self.tokens, snapshot, round_)
         self._copier.await_snapshot(taken)
 
 

@@ -33,15 +33,7 @@ Floats = NDArray[np.float32]
 
 
 class GossipPort:
-    """The effects of gossip for one learner's actor.
-
-    Args:
-        actor: the learner's actor.
-        command: commands compute.
-        worker: does arithmetic off the loop, in order.
-        rng: source of the jitter between attempts to dial.
-        roster: the learners that are known.
-    """
+    """The effects of gossip for one learner's actor; the worker does arithmetic in order."""
 
     def __init__(
         self,
@@ -63,11 +55,9 @@ class GossipPort:
         )
 
     def listen(self) -> None:
-        """Let others dial this learner, and have the supervisor hear where."""
         self._roster.listens(self.links.listen())
 
     def adopts(self, action: AdoptValue) -> None:
-        """Begin with a published value that compute is about to adopt."""
         self._values.begin(action.fragment, action.payload)
 
     def take_snapshot(self, taken: SnapshotTaken, round_: int) -> None:
@@ -123,30 +113,26 @@ class GossipPort:
         self._worker.submit(lambda: digest(value), send)
 
     def _receive(self, sender: str, envelope: Envelope) -> None:
-        """Check what a neighbour says off the loop, then pass it to the state."""
+        """Check a neighbour's message off the loop, then pass it to the state."""
         body, payload = envelope.body, envelope.payload
         match body:
-            case Share():
-                self._take_share(sender, body, payload)
-            case ValueGiven():
-                self._take_value(sender, body, payload)
+            case Share() as share:
+                self._worker.submit(
+                    self._values.checking(share.fragment, 2, share.digest, payload),
+                    lambda problem: self._post(
+                        events.ShareArrived(sender, share, problem, payload)
+                    ),
+                )
+            case ValueGiven() as given:
+                value = payload[0] if payload else memoryview(b"")
+                self._worker.submit(
+                    self._values.checking(given.fragment, 1, given.digest, payload),
+                    lambda problem: self._post(events.ValueArrived(sender, given, problem, value)),
+                )
             case ShareDeclined() | ValueWanted():
                 self._post(events.NeighbourSaid(sender, body))
             case _:
                 return
-
-    def _take_share(self, sender: str, share: Share, payload: tuple[memoryview, ...]) -> None:
-        self._worker.submit(
-            self._values.checking(share.fragment, 2, share.digest, payload),
-            lambda problem: self._post(events.ShareArrived(sender, share, problem, payload)),
-        )
-
-    def _take_value(self, sender: str, given: ValueGiven, payload: tuple[memoryview, ...]) -> None:
-        value = payload[0] if payload else memoryview(b"")
-        self._worker.submit(
-            self._values.checking(given.fragment, 1, given.digest, payload),
-            lambda problem: self._post(events.ValueArrived(sender, given, problem, value)),
-        )
 
 
 @dataclass(slots=True)
@@ -159,13 +145,7 @@ class Slow:
 
 
 class GossipValues:
-    """The slow values of all fragments.
-
-    Args:
-        settings: of gossip.
-        layout: of the model.
-        name: of the learner, whose share takes its place among the others by name.
-    """
+    """The slow values of all fragments of a learner of this name."""
 
     def __init__(self, settings: GossipSettings, layout: Layout, name: str) -> None:
         self.slow: dict[int, Slow] = {}
@@ -192,7 +172,7 @@ class GossipValues:
         own: Sequence[memoryview],
         shares: Mapping[str, Sequence[memoryview]],
     ) -> Callable[[], tuple[Floats, Floats]]:
-        """Return the work of a gossip step, to be done off the loop: the new φ and momentum."""
+        """Return the computation of a gossip step, for the worker: the new φ and momentum."""
         return partial(self._step, self.slow[fragment].momentum, own, dict(shares))
 
     def _step(
@@ -206,14 +186,8 @@ class GossipValues:
         settings = self._settings
         if settings.rule is GossipRule.AVERAGE:
             return average_step(group), momentum
-        step = noloco_step(
-            _values(own),
-            momentum,
-            group,
-            decay=settings.momentum,
-            rate=settings.rate,
-            pull=settings.pull,
-        )
+        how = {"decay": settings.momentum, "rate": settings.rate, "pull": settings.pull}
+        step = noloco_step(_values(own), momentum, group, **how)
         return step.value, step.momentum
 
     def mixed(self, fragment: int, step: tuple[Floats, Floats]) -> memoryview:
@@ -232,10 +206,7 @@ class GossipValues:
     def checking(
         self, fragment: int, parts: int, expected: str, payload: Sequence[memoryview]
     ) -> Callable[[], str | None]:
-        """Return the work of checking a neighbour's values, to be done off the loop.
-
-        It returns why they are refused: their size, digest, or a number that is not finite.
-        """
+        """Return the check of a neighbour's values, for the worker: why they are refused, if so."""
         slow = self.slow.get(fragment)
         if slow is None:
             return lambda: f"there is no fragment {fragment}"

@@ -1,16 +1,15 @@
 """The gossip schedule: a learner exchanges values with others, and no syncer merges meanwhile.
 
-The syncer of such a run keeps version 0, leases, quotas and the books. The supervisor's roster says
-who is present. At the end every learner contributes once to each fragment, all of its work since
-version 0, so that the closing merge is the mean of all local values, and every token of a learner
-that is present is applied; those of others are lost. A learner lives through these stages:
+The syncer of such a run keeps version 0, leases, quotas and the books. At the end every present
+learner contributes to each fragment all of its work since version 0, so that the closing merge is
+the mean of all local values. A learner lives through these stages:
 
     new ──somebody trains──▶ asking ──all its slow values are here──┐
      └──nobody trains yet: all begin with version 0──────────────────┴─▶ settled ──▶ gathered
                                                                                 (at the end)
 
-A *newcomer*, such as a restarted process, must not mix version 0 into a trained model. Before its
-first step it asks learners that train for their slow values, in turn, until one has given all.
+A *newcomer*, which must not mix version 0 into a trained model, first asks learners that train for
+their slow values, in turn, until one has given all.
 """
 
 from collections import Counter
@@ -49,15 +48,13 @@ class Stage(StrEnum):
 
 @dataclass(slots=True)
 class Gossip(Schedule):
-    """The schedule of a learner that gossips, and what it knows of the others.
+    """The schedule of a learner that gossips, which listens at `address`, and its roster.
 
-    `address` is where it listens. `donor` is the learner that was asked last for its slow values,
-    at `asked_s`; `asked` are all that were asked for the next fragment, and `unanswered` counts
-    how often since the last answer; `taken` are the fragments that came, and `round` is the newest
-    round of donors.
-    `given` counts how often a fragment's slow value was given in the round `given_round`, by asker.
-    `gathering` says that the run closes, and `gathered` holds the fragments whose work of all
-    exchanges is measured from version 0 again.
+    `donor` was asked last for its slow values, at `asked_s`; `asked` are all that were asked for
+    the next fragment, `unanswered` counts how often since the last answer, `taken` are the
+    fragments that came, and `round` is the newest round of donors. `given` counts the gifts of a
+    slow value in the round `given_round`, by asker. `gathering` says that the run closes, and
+    `gathered` holds the fragments whose work is measured from version 0 again.
     """
 
     announces = True
@@ -84,7 +81,6 @@ class Gossip(Schedule):
         self.address = address
 
     def neighbour(self, name: str) -> Member | None:
-        """Return a learner of the roster by name; None if it is not there."""
         return self.view.listed.get(LearnerName(name))
 
     def listed(self) -> Iterable[Member]:
@@ -92,7 +88,7 @@ class Gossip(Schedule):
 
     @property
     def present(self) -> dict[str, Incarnation]:
-        """The learners that train and can be reached, with their incarnations."""
+        """The learners that train and can be reached."""
         return {
             name: member.incarnation
             for name, member in self.view.listed.items()
@@ -106,22 +102,17 @@ class Gossip(Schedule):
             memory.actions.append(actions.FollowNeighbours(memory.incarnation))
 
     def heartbeat(self, content: HeartbeatContent) -> HeartbeatContent:
-        """Add the address for neighbours."""
         return replace(content, address=self.address)
 
     # --- the schedule ---------------------------------------------------------------------------
 
     def whole(self) -> bool:
-        """Whether it has its values: nobody trained yet, or all of a donor's have come."""
         return self.stage is Stage.SETTLED
 
     def end(self, *, sound: bool) -> None:
-        """End the exchanges of an incarnation; the next one keeps the values if they are sound.
-
-        The roster's proofs were for this incarnation, so the next one is sent the roster anew.
-        """
+        """End the exchanges of an incarnation; the next one keeps the values if they are sound."""
         self.exchanges.end()
-        self.view = SupervisorView()
+        self.view = SupervisorView()  # its proofs were for this incarnation
         self.asked.clear()
         self.unanswered = 0
         if not sound:
@@ -129,10 +120,7 @@ class Gossip(Schedule):
             self.taken.clear()
 
     def may_answer(self, memory: Memory) -> bool:
-        """Whether pulls are answered: only closing rounds pull, and all work is to be gathered.
-
-        A learner that never stepped declines them at once.
-        """
+        """Answer the closing rounds once all work is gathered, or at once if there is none."""
         if memory.compute.allowed:
             return len(self.gathered) == memory.fragments
         return bool(memory.pulls.wanted)
@@ -246,11 +234,7 @@ class Gossip(Schedule):
             memory.actions.append(actions.ToNeighbour(self.donor, wanted))
 
     def _on_value(self, memory: Memory, event: events.ValueArrived) -> None:
-        """Take over a fragment of a donor's; the last one lets the learner step.
-
-        A value may travel longer than its donor is waited for, so that of any who was asked counts,
-        and the one that has answered is asked for the next.
-        """
+        """Take over a fragment of any who was asked; the last one lets the learner step."""
         given = event.message
         if self.stage is not Stage.ASKING or event.sender not in self.asked:
             return

@@ -1,7 +1,7 @@
 """Answers to the syncer: contributions to its pulls, and the seed of a run that has no version 0.
 
 `pulls.py` knows which pulls are open and which snapshot answers one; the schedule says when one is
-due. This module makes the answer.
+due.
 """
 
 from islands.protocol.learner import events
@@ -18,11 +18,7 @@ REPLACED = "a newer pull of its fragment came"
 
 @FROM_SYNCER.handles(training.FragmentRequest)
 def on_fragment_request(memory: Memory, request: training.FragmentRequest) -> None:
-    """Offer a base as version 0 of a new run, or of one without a journal, if this has compiled.
-
-    Each attempt is answered once per link: when the request is repeated, the first offer is still
-    on its way.
-    """
+    """Offer a base as version 0 if this has compiled, once per attempt and link."""
     if not memory.compute.ready or memory.incarnation is None or request.epoch < memory.epoch_seen:
         return
     attempt = request.epoch, request.attempt
@@ -79,10 +75,7 @@ def on_snapshot(memory: Memory, event: events.SnapshotTaken) -> None:
 
 @EVENTS.handles(events.ContributionEncoded)
 def on_encoded(memory: Memory, event: events.ContributionEncoded) -> None:
-    """Say that a contribution leaves, if its pull named the precision (`syncer/precision.py`).
-
-    It is kept as it is sent if its part of the local value is to be told from it.
-    """
+    """Announce a contribution whose pull named the precision; keep its bytes to carry work over."""
     ticket = event.ticket
     carries = memory.settings.adoption is Adoption.DELAY_CORRECTED
     if carries and memory.settings.feeds_back and ticket.incarnation == memory.incarnation:

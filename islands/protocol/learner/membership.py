@@ -1,12 +1,11 @@
 """A learner's membership rules; the state itself is shared by all roles (`protocol/membership.py`).
 
 When an incarnation ends, the process asks for a new one, and adopts every fragment again. It keeps
-only the moments of its inner optimizer, unless the loss was not finite. Until it has adopted a
-fragment, it still has the published value that it adopted last, which it tells every syncer: one
-that has lost its journal takes it back.
+the moments of its inner optimizer, unless the loss was not finite. Until it has adopted a fragment,
+it still has its last published value, and a syncer that has lost its journal takes that back.
 
-When a link breaks, the dialler opens it anew, and the learner steps on. What went over the old link
-may be lost, so pulls, offers and measurements are forgotten, and the syncer repeats what it needs.
+While a link is lost the learner steps on. Pulls and offers of the old link are forgotten, and the
+syncer repeats them.
 
 A learner shuts down gracefully (drains) on a signal of the host or at an operator's command:
 
@@ -15,8 +14,7 @@ A learner shuts down gracefully (drains) on a signal of the host or at an operat
                                     end ◀── goodbye to both ◀── last report ◀───────┘
 
 Contributions of an incarnation that has ended are not merged. So the learner stays until those that
-it has sent are decided, and declines every new pull from now on; deadlines bound the wait.
-It returns its leases with the last positions, and the unused quota is granted to others.
+it has sent are decided, and declines every new pull; deadlines bound the wait.
 """
 
 from dataclasses import replace
@@ -97,16 +95,13 @@ def on_tick(memory: Memory, event: Ticked) -> None:
 
 
 def show_life(memory: Memory, *, compiling: bool = False) -> None:
-    """Send a heartbeat, or ask to be admitted.
-
-    The phase is COMPILING if a step is `compiling` at this moment.
-    """
+    """Send a heartbeat, in the phase COMPILING if a step is `compiling`, or ask to be admitted."""
     within = compiling and memory.phase is Phase.STEPPING
     phase = Phase.COMPILING if within else memory.phase
     content = memory.schedule.heartbeat(HeartbeatContent(phase, memory.compute.own_steps))
-    word = memory.membership.say(content, memory.now_s)
-    if word is not None:
-        memory.actions.append(ToSupervisor(word))
+    message = memory.membership.say(content, memory.now_s)
+    if message is not None:
+        memory.actions.append(ToSupervisor(message))
 
 
 def _hello(memory: Memory) -> None:
@@ -155,10 +150,7 @@ def on_syncer_refusal(memory: Memory, refused: Refused) -> None:
 
 
 def _on_refused(memory: Memory, by: str, reason: str, *, retry: bool) -> None:
-    """Exit on a refusal that a retry cannot mend; otherwise record that the learner waits.
-
-    A refusal because the run is over is no failure: nothing is left to mend or to do.
-    """
+    """Exit on a refusal that a retry cannot mend; that the run is over is no failure."""
     if retry:
         memory.actions.append(Record(Waits(f"{by} refused: {reason}")))
     else:
@@ -170,11 +162,10 @@ def _on_refused(memory: Memory, by: str, reason: str, *, retry: bool) -> None:
 def on_welcome(memory: Memory, welcome: Welcome) -> None:
     """Follow a syncer unless it is an older one; ask the donor that it may name for moments."""
     epoch, seen = welcome.epoch, memory.epoch_seen
-    told, own = len(welcome.versions), len(memory.accounts)
-    if told != own:
-        memory.actions.append(
-            DropSyncerLink(f"it has versions of {told} fragments, the run has {own}")
-        )
+    theirs, own = len(welcome.versions), len(memory.accounts)
+    if theirs != own:
+        why = f"it has versions of {theirs} fragments, the run has {own}"
+        memory.actions.append(DropSyncerLink(why))
         return
     followed = memory.membership.on_welcome(welcome)
     if followed is EpochOrder.OLDER:
@@ -215,9 +206,7 @@ def on_step(memory: Memory, event: StepFinished) -> None:
 def start_over(memory: Memory) -> None:
     """End the incarnation after a loss that is not finite; its moments and values are worthless.
 
-    Supervisor and syncer are told why it ends: it was not evicted, and a run in which every learner
-    diverges must end. A step that was still running reports such a loss once more; it belongs to no
-    new incarnation, whose totals begin after it. The moments are reset after the last step.
+    Supervisor and syncer receive the cause, for a run in which every learner diverges must end.
     """
     if memory.incarnation is not None and memory.compute.allowed:
         _rest(memory)
@@ -238,10 +227,7 @@ def _rest(memory: Memory) -> None:
 
 
 def _begin_anew(memory: Memory, *, sound: bool = True) -> None:
-    """Keep the moments, drop everything else of the ended incarnation, ask for a new one.
-
-    A learner that gossips keeps its values too, as long as they are `sound`.
-    """
+    """Keep the moments, and gossip's values if `sound`, and ask for a new incarnation."""
     compute = memory.compute
     memory.schedule.end(sound=sound and compute.allowed)
     compute.leases, compute.quota_tokens, compute.allowed = (), 0, False

@@ -1,23 +1,21 @@
 """Recovery of the inner optimizer's moments: from a healthy peer, from disk, or fresh ones.
 
-A process that has never stepped has no moments worth keeping. If the syncer's Welcome names a
-donor, this process requests the donor's moments piece by piece, through the syncer, while it
-compiles and adopts. Its first step waits for them, but not for long: `resend_s` after the welcome,
-or after compute was ready, whichever is later, it steps with fresh moments. It does so at once when
-the donor has none to give.
+A process that has never stepped asks the donor that the syncer's Welcome names for its moments,
+piece by piece, through the syncer, while it compiles and adopts. Its first step waits for them
+until `resend_s` after the welcome, or after compute was ready, whichever is later; then, or if the
+donor has none, it steps with fresh moments.
 
     open ──▶ asking ──▶ loading ──▶ settled
       ├─────────┤  kept ───▲ │         ▲
       └─────────┴───▲─ fresh ┴─────────┘
 
 Where no peer gives any, the process tries the checkpoint that an earlier process of this name left
-on this host's disk, for instance after a stop of the whole run. It is loaded once every fragment
-is adopted, and only if the adopted versions are no older than those that the moments belong to.
+on disk. It is loaded once every fragment is adopted, if the adopted versions are no older than
+those that the moments belong to.
 
-Once settled, a process keeps its moments across incarnations, and gives them to peers, a piece at a
-time. Only a learner that has stepped in its present incarnation, and could contribute, has moments
-worth giving. Pieces are read at step boundaries, a few at each, so that a large state delays many
-boundaries a little. The pieces are therefore of different steps, which does moments no harm.
+A settled process keeps its moments across incarnations, and gives them to peers if it has stepped
+in its present one and could contribute. Pieces are read at step boundaries, a few at each, so they
+are of different steps, which does moments no harm.
 """
 
 from islands.protocol.identities import WHOLE, LearnerName, Version
@@ -42,7 +40,6 @@ GIVING_MAX = 4
 
 @EVENTS.handles(events.TrainerMade)
 def on_made(memory: Memory, event: events.TrainerMade) -> None:
-    """Note the schema and number of pieces to ask for, which the trainer tells."""
     memory.moments.schema, memory.moments.pieces = event.moments_schema, event.moment_pieces
 
 
@@ -81,7 +78,7 @@ def pursue(memory: Memory) -> None:
 
 
 def _ask(memory: Memory) -> None:
-    """Keep the window full; what a broken link lost is asked for again after the next Welcome."""
+    """Keep the window full; lost requests are sent again after the next Welcome."""
     moments = memory.moments
     if not memory.membership.syncer_up or memory.incarnation is None:
         return
@@ -98,7 +95,7 @@ def _ask(memory: Memory) -> None:
 
 @EVENTS.handles(events.PieceArrived)
 def on_piece(memory: Memory, event: events.PieceArrived) -> None:
-    """Handle the donor's answer: a piece, or the word that it gives none."""
+    """Handle the donor's answer: a piece, or that it gives none."""
     moments, offer = memory.moments, event.message
     if moments.stage is not MomentsStage.ASKING or event.sender != moments.donor:
         return
@@ -181,7 +178,7 @@ def _belongs(memory: Memory, versions: tuple[Version, ...]) -> bool:
 
 
 def stop_asking(memory: Memory) -> None:
-    """Stop asking at the end of an incarnation: the next one may be told of another donor."""
+    """Stop asking at the end of an incarnation: the next one may have another donor."""
     if memory.moments.stage is MomentsStage.ASKING:
         memory.moments.stage = MomentsStage.OPEN
         _forget(memory)

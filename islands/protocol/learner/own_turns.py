@@ -4,9 +4,8 @@ A **turn** at a fragment begins when a value becomes the base, or when a contrib
 applied. It is **due** H steps later; then the learner asks for a round in its reports until it is
 pulled. The snapshot is taken at exactly that step.
 
-A learner that waits (`learner_waits: at_tau`) stands still where a turn is due, until the value
-that contains its own contribution has arrived, or until it hears that there will be none. It waits
-for nobody else. While the syncer is away it stands still, and asks again over its next link.
+A learner that waits (`learner_waits: at_tau`) takes no step where a turn is due, until the value
+that contains its own contribution has arrived, or until it hears that there will be none.
 
 Reference: Asynchronous Local-SGD (arXiv 2401.09135), algorithm 2.
 """
@@ -26,7 +25,7 @@ class OwnTurns(Schedule):
 
     Args:
         interval_steps: H of the run's settings.
-        waits: whether the learner stands still until its value has arrived.
+        waits: whether the learner takes no step until its value has arrived.
         refused_steps: by fragment, the total when the last contribution was not applied.
     """
 

@@ -23,14 +23,7 @@ PHASES = {
 
 
 class Figures:
-    """Sums over the steps of one process, and the mean loss since the figures were last sent.
-
-    Args:
-        process: an identifier that distinguishes this process from others of the same name.
-
-    Attributes:
-        hardware: the devices on which this process trains, as its trainer names them.
-    """
+    """Sums over the steps of one `process` on its `hardware`, and means since the last report."""
 
     def __init__(self, process: str) -> None:
         self.steps = 0
@@ -61,7 +54,6 @@ class Figures:
         data_wait_s: float,
         metrics: Mapping[str, float],
     ) -> None:
-        """Add a completed step, whose totals are over the life of the process."""
         self.steps, self._tokens = step.steps, step.tokens
         self._stepping_s += step.step_time_s
         self._waited_s += data_wait_s
@@ -76,7 +68,7 @@ class Figures:
                 self._metrics[name] = (total + value, steps + 1)
 
     def message(self, *, bytes_up: int, bytes_down: int) -> StepFigures:
-        """All figures as a message; without a step since the last one, the loss is repeated."""
+        """All figures as a message, which repeats the loss without a step since the last one."""
         self._loss, self._loss_sum, self._losses = self.loss, 0.0, 0
         means = tuple((name, total / steps) for name, (total, steps) in self._metrics.items())
         self._metrics = {}

@@ -8,8 +8,8 @@ A run has one of four, which `schedule_of` makes from its settings:
 - `OwnTurns` (`own_turns.py`): it opens rounds itself.
 - `Gossip` (`islands/protocol/gossip/gossip.py`): it exchanges values with other learners.
 
-The rules call the hooks below, and none of them asks which schedule is on. A schedule changes its
-own memory and appends to `memory.actions`; of the rest of the learner's memory it only reads.
+The rules call the hooks below. A schedule changes its own memory and appends to `memory.actions`;
+the rest of the learner's memory it only reads.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
 """Permission to step, and the reports of compute: grants, steps, positions, adoptions.
 
 Compute may step once every fragment is adopted and the moments are settled, on the leases held,
-until the quota is used up or the run closes. An operator's pause and a departure stop it too. Where
-it waits for a merge, and when a value is adopted, is the schedule's affair.
+until the quota is used up, the run closes or pauses, or the learner leaves. The schedule decides
+where it waits for a merge, and when a value is adopted.
 """
 
 from islands.protocol.identities import Lease, Phase
@@ -105,7 +105,6 @@ def on_fate(memory: Memory, fate: training.ContributionFate) -> None:
 
 @EVENTS.handles(TrainerReady)
 def on_ready(memory: Memory, event: TrainerReady) -> None:
-    """Note that the model is built and compiled."""
     memory.compute.ready, memory.compute.batch_tokens = True, event.batch_tokens
     memory.moments.ready_s = memory.now_s
 
@@ -113,7 +112,7 @@ def on_ready(memory: Memory, event: TrainerReady) -> None:
 def count_step(memory: Memory, event: StepFinished) -> None:
     """Count a completed step; a report is due every `report_interval_steps`."""
     compute, reporting = memory.compute, memory.reporting
-    compute.steps = max(compute.steps, event.steps)  # an adoption may have told of steps under way
+    compute.steps = max(compute.steps, event.steps)  # an adoption may have counted running steps
     compute.tokens = max(compute.tokens, event.tokens)
     compute.idle, compute.waiting, compute.late = False, False, False
     compute.step_time_s = event.step_time_s
@@ -126,10 +125,7 @@ def count_step(memory: Memory, event: StepFinished) -> None:
 
 @EVENTS.handles(Idled)
 def on_idle(memory: Memory, event: Idled) -> None:
-    """Note that compute stopped: it has no quota or no data, or was told to stop.
-
-    If it has been allowed to step since, it is not idle: only the totals and positions are news.
-    """
+    """Note that compute stopped, unless it was allowed to step since."""
     compute = memory.compute
     compute.steps, compute.tokens = event.steps, event.tokens
     _advance_positions(memory, event.leases)
@@ -205,8 +201,7 @@ def _adopt(memory: Memory, account: Account, event: UpdateArrived, at_steps: int
 def on_adopted(memory: Memory, event: ValueAdopted) -> None:
     """Record that a published value became the base; the last missing one allows steps.
 
-    Until all are adopted no report is due: a report names every fragment, so one report per adopted
-    fragment would cost a number of entries quadratic in the fragments, and nobody waits for them.
+    No report is due before, since each names every fragment.
     """
     compute, account = memory.compute, memory.accounts[event.fragment]
     compute.steps, compute.tokens = event.steps, event.tokens

@@ -1,15 +1,13 @@
-"""The synchronous schedule (`learner_waits: at_tau`): a learner stands still until a merge.
+"""The synchronous schedule (`learner_waits: at_tau`): a learner waits for the fleet's merges.
 
-A learner that waits counts its rounds in its own steps. With H, P and τ
-of protocol §1, round r is **due** H/P steps after round r − 1: the contribution holds exactly the
-steps up to there. The value that contains it is adopted exactly τ steps later, and where it has not
-arrived by then, the learner stands still. So all learners stay within τ steps of one another, as in
-DiLoCo (τ = 0) and Streaming DiLoCo (τ > 0).
+Rounds are counted in own steps. With H, P and τ of protocol §1, round r is **due** H/P steps after
+round r − 1: the contribution holds exactly the steps up to there. Its value is adopted exactly τ
+steps later, and until that has arrived the learner takes no further step. So all learners stay
+within τ steps of one another, as in DiLoCo (τ = 0) and Streaming DiLoCo (τ > 0).
 
-A round that was merged without this learner, because it was too slow or joined late, is adopted on
-arrival, and the next round is due H/P steps later. A contribution that was not applied is not
-waited for. Where rounds are over in which it had no part, it is asked for a later one while it
-stands still: that one is due then.
+A round that was merged without this learner is adopted on arrival, and the next one is due H/P
+steps later. A contribution that was not applied is not waited for. A later round for which the
+learner is asked while it waits is due then.
 
 Reference: DiLoCo (arXiv 2311.08105), algorithm 1; Streaming DiLoCo (arXiv 2501.18512), §2.
 """
@@ -57,13 +55,9 @@ class Synchronous(Schedule):
         return steps - (first - round_) * self.interval_steps // self.fragments
 
     def settle(self, round_: int, steps: int, under_way: Collection[int] = ()) -> None:
-        """Wait no more for a round, which was adopted or will not come, nor for most before it.
+        """Wait no more for a round, nor for those before it whose fate is not `under_way`.
 
-        Args:
-            round_: number of the round.
-            steps: compute's total. Before the round was due, the next one is counted from here.
-            under_way: rounds that the learner contributed to and whose fate is not known, which it
-                goes on waiting for.
+        If compute's total of `steps` is below where it was due, the next one is counted from there.
         """
         if round_ <= self.settled or round_ in self.beyond:
             return
@@ -83,11 +77,11 @@ class Synchronous(Schedule):
 
     @property
     def limit_steps(self) -> int | None:
-        """The total at which the learner stands still, unless a further round is settled."""
+        """The total after which the learner takes no step, unless a further round is settled."""
         return None if self.anchor is None else self.due(self.settled + 1) + self.overlap_steps
 
     def snapshots(self) -> dict[int, int]:
-        """Return, by fragment, the totals at which the snapshots within reach are to be taken."""
+        """Return, by fragment, the totals of the snapshots to take before the limit."""
         limit_steps = self.limit_steps
         if limit_steps is None:
             return {}
@@ -110,8 +104,7 @@ class Synchronous(Schedule):
     def until_steps(self, memory: Memory) -> int | None:
         """Return τ steps after the oldest round that is waited for was due.
 
-        To contribute, a learner needs a step since it adopted its base; and where the value that it
-        waits for is here, it may step on to where that is to be adopted.
+        It is one step after the base at least, and reaches to the adoption of a value that is here.
         """
         limit_steps = self.limit_steps
         if limit_steps is None:
@@ -125,8 +118,7 @@ class Synchronous(Schedule):
     def pass_over(self, memory: Memory) -> bool:
         """Wait no more for rounds that passed this learner by, if the value of a later one is here.
 
-        The oldest round that it waits for may have been lost with a syncer, or abandoned. If it has
-        contributed to that, it waits for the fate until every message was sent again.
+        If it has contributed to the oldest, it waits for the fate until all messages were repeated.
         """
         if not memory.compute.waiting:
             return False
