@@ -19,9 +19,7 @@ from islands.protocol.learner import events
 from islands.protocol.learner.actions import Action, Contribute
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages import training
-from islands.protocol.messages.membership import (
-    Joined,
-)
+from islands.protocol.messages.membership import Joined
 from islands.protocol.sessions import (
     SupervisorLinkChanged,
     SyncerLinkChanged,
@@ -100,6 +98,10 @@ class Bench:
         )
         self.do(event)
 
+    def adopt_all(self, number: int = 0) -> None:
+        for fragment in range(P):
+            self.adopt(fragment, number)
+
     def grant(self, quota: int, *, counter: int = 1, epoch: int = 1) -> None:
         self.do(
             events.FromSyncer(training.LeaseGranted(epoch, Incarnation(1, counter), quota, LEASES))
@@ -148,8 +150,7 @@ def stepping(
 ) -> Bench:
     """On version 1.0 of both fragments, with quota, after two steps."""
     bench = started(adoption, precision)
-    bench.adopt(0, 0)
-    bench.adopt(1, 0)
+    bench.adopt_all()
     bench.grant(10_000)
     bench.step()
     bench.step()
@@ -168,8 +169,7 @@ def stepping_by(settings: RunSettings) -> Bench:
     bench.do(SyncerLinkChanged(up=True))
     bench.do(events.FromSyncer(training.Welcome(1, (None, None))))
     bench.do(events.TrainerReady(BATCH))
-    bench.adopt(0, 0)
-    bench.adopt(1, 0)
+    bench.adopt_all()
     bench.grant(10_000)
     return bench
 

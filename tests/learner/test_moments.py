@@ -46,8 +46,7 @@ class Fresh(Bench):
         """Compiled, all fragments adopted, quota granted."""
         self.do(events.TrainerReady(BATCH))
         self.grant(500)
-        self.adopt(0, 0)
-        self.adopt(1, 0)
+        self.adopt_all()
 
     def asked(self) -> list[int]:
         """Pieces that the last event asked the donor for."""
@@ -257,8 +256,7 @@ def test_memory_that_is_intact_is_kept() -> None:
     bench.admit(counter=2)
     bench.do(events.FromSyncer(Welcome(1, (Version(1, 0),) * 2, BEN)))
     assert bench.of(actions.ToPeer) == []
-    bench.adopt(0, 0)
-    bench.adopt(1, 0)
+    bench.adopt_all()
     assert phase_of(bench) is Phase.STEPPING
 
 
