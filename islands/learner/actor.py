@@ -23,6 +23,7 @@ from islands.learner.compute import (
 from islands.learner.gossip import GossipPort
 from islands.learner.moments import CheckpointFile
 from islands.numerics.error_feedback import ErrorFeedback
+from islands.protocol import sessions
 from islands.protocol.errors import RefusedError
 from islands.protocol.gossip.actions import GossipAction
 from islands.protocol.gossip.gossip import Gossip
@@ -31,23 +32,9 @@ from islands.protocol.learner import actions, events
 from islands.protocol.learner.memory import FROM_SUPERVISOR, FROM_SYNCER
 from islands.protocol.learner.reports import Figures, Narrator, reported
 from islands.protocol.learner.state import LearnerState
+from islands.protocol.messages import training
 from islands.protocol.messages.membership import Leave
 from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.messages.training import (
-    FragmentUpdate,
-    Hello,
-    Progress,
-)
-from islands.protocol.sessions import (
-    DialSyncer,
-    DropSyncerLink,
-    Exit,
-    SupervisorLinkChanged,
-    SyncerLinkChanged,
-    ToSupervisor,
-    ToSyncer,
-    UpdateArrived,
-)
 from islands.protocol.settings.choices import Precision
 from islands.protocol.tape import learner_entries, process_entries
 from islands.protocol.tape.entry import Record
@@ -91,7 +78,7 @@ class LearnerActor(RoleActor[Item]):
             fragments,
             None if kept is None else kept.find(),
         )
-        self.exit: Exit | None = None
+        self.exit: sessions.Exit | None = None
         self._compute = compute
         self._worker = worker
         self._rng = rng
@@ -141,7 +128,7 @@ class LearnerActor(RoleActor[Item]):
 
     async def on_start(self) -> None:
         self._supervisor = self._session(
-            self.context.supervisor, self._from_supervisor, SupervisorLinkChanged
+            self.context.supervisor, self._from_supervisor, sessions.SupervisorLinkChanged
         )
         if self._gossip is not None:
             self._gossip.listen()
@@ -240,18 +227,18 @@ class LearnerActor(RoleActor[Item]):
             self._gossip.perform(action)
             return
         match action:
-            case ToSupervisor(message):
+            case sessions.ToSupervisor(message):
                 if isinstance(message, Leave):
                     self._send_figures()  # after Leave they would belong to no incarnation
                 self.send(self._link(self._supervisor), message)
-            case ToSyncer(message):
-                if isinstance(message, Progress | Hello):
-                    report = message.progress if isinstance(message, Hello) else message
+            case sessions.ToSyncer(message):
+                if isinstance(message, training.Progress | training.Hello):
+                    report = message.progress if isinstance(message, training.Hello) else message
                     self.record(reported(report))
                 self._send_up(message)
-            case DialSyncer(address):
+            case sessions.DialSyncer(address):
                 self._dial_syncer(address)
-            case DropSyncerLink(reason):
+            case sessions.DropSyncerLink(reason):
                 link = self._link(self._syncer)
                 if link is not None:
                     link.close(reason)
@@ -279,7 +266,7 @@ class LearnerActor(RoleActor[Item]):
                 self._send_to_peer(action)
             case actions.LoadCheckpoint():
                 self._load_checkpoint()
-            case Exit(reason, failed):
+            case sessions.Exit(reason, failed):
                 self.exit = action
                 self.record(process_entries.Exit(reason, failed))
                 self._send_figures()
@@ -304,13 +291,13 @@ class LearnerActor(RoleActor[Item]):
         if self._syncer is not None:
             self._syncer.stop("the syncer moved")
         self._syncer_address = address
-        self._syncer = self._session(address, self._from_syncer, SyncerLinkChanged)
+        self._syncer = self._session(address, self._from_syncer, sessions.SyncerLinkChanged)
 
     def _session(
         self,
         address: str | tuple[str, ...],
         receive: Callable[[Envelope], None],
-        changed: type[SupervisorLinkChanged | SyncerLinkChanged],
+        changed: type[sessions.SupervisorLinkChanged | sessions.SyncerLinkChanged],
     ) -> Dialer:
         session = self.dial(
             address,
@@ -417,7 +404,7 @@ class LearnerActor(RoleActor[Item]):
         """Send to the syncer, or through it to a peer, on the bulk lane if there is a payload."""
         lane = Lane.BULK if payload else Lane.CONTROL
         link = self._link(self._syncer)
-        if isinstance(message, Hello):
+        if isinstance(message, training.Hello):
             self._greeted = link
         elif link is not self._greeted:
             return False  # a new link opened, and the state has not handled that event yet
@@ -432,7 +419,7 @@ class LearnerActor(RoleActor[Item]):
 
     def _from_syncer(self, envelope: Envelope) -> None:
         body = envelope.body
-        if isinstance(body, FragmentUpdate):
+        if isinstance(body, training.FragmentUpdate):
             self._check_update(body, envelope.payload)
         elif isinstance(body, StateRequest):
             self.post(events.StateRequested(envelope.sender, body))
@@ -456,8 +443,10 @@ class LearnerActor(RoleActor[Item]):
 
         self._worker.submit(lambda: digest(payload), arrive)
 
-    def _check_update(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
+    def _check_update(
+        self, update: training.FragmentUpdate, payload: tuple[memoryview, ...]
+    ) -> None:
         def arrive(taken: Taken) -> None:
-            self.post(UpdateArrived(update, taken.intact, taken.value))
+            self.post(sessions.UpdateArrived(update, taken.intact, taken.value))
 
         self._published.take_in(update, payload, self._worker, record=self.record, arrived=arrive)

@@ -18,27 +18,10 @@ from islands.learner.step_data import StepData
 from islands.model.interfaces import Model, Snapshot
 from islands.numerics.codecs import decode
 from islands.protocol.errors import InvariantError
-from islands.protocol.gossip.actions import (
-    AdoptMixed,
-    GossipEngineAction,
-    HoldValue,
-    ReturnToOrigin,
-    TakeOver,
-    TakeShare,
-)
+from islands.protocol.gossip import actions as gossip_actions
 from islands.protocol.gossip.events import WorkGathered
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
-from islands.protocol.learner import events
-from islands.protocol.learner.actions import (
-    AdoptValue,
-    AllowSteps,
-    EngineAction,
-    LoadMoments,
-    PlanSnapshots,
-    ReadMoments,
-    ReadValue,
-    ResetMoments,
-)
+from islands.protocol.learner import actions, events
 from islands.protocol.learner.learning_rate_clock import clock_of
 from islands.protocol.messages.training import Merged
 from islands.protocol.ranges import Ranges
@@ -152,18 +135,18 @@ class Boundary:
         self.tokens = 0
         self.order = 0
         self.resets = 0
-        self.commands: deque[EngineAction] = deque()
+        self.commands: deque[actions.EngineAction] = deque()
         self._settings = settings
         self._report = report
         self._copier = copier
-        self._asked: deque[ReadMoments] = deque()
+        self._asked: deque[actions.ReadMoments] = deque()
         self._owed = False  # whether an `AllowSteps` has no answer yet
         self._reported: tuple[bool, bool] | None = (False, False)  # waiting and late
         self._next_tokens = 0
         self._clock = clock_of(settings, len(model.layout.fragments))
         self._until_tokens = 0
         self._until_steps: int | None = None
-        self._plan = PlanSnapshots(())
+        self._plan = actions.PlanSnapshots(())
         self._bases: dict[int, Version] = {}
         self._began_at: dict[int, int] = {}
         self._merged: dict[int, tuple[int, int]] = {}
@@ -233,44 +216,44 @@ class Boundary:
             snapshot = self.model.read_moments(asked.piece)
             self._copier.await_piece(PendingPiece(asked.piece, asked.asker, snapshot))
 
-    def _due(self) -> Iterator[EngineAction]:
+    def _due(self) -> Iterator[actions.EngineAction]:
         """Yield the commands in their order, but for values that are to be adopted later."""
         later = []
         while self.commands:
             command = self.commands.popleft()
-            if isinstance(command, AdoptValue) and command.at_steps > self.steps:
+            if isinstance(command, actions.AdoptValue) and command.at_steps > self.steps:
                 later.append(command)
             else:
                 yield command
         self.commands.extend(later)
 
-    def _perform(self, command: EngineAction) -> None:
-        if isinstance(command, GossipEngineAction):
+    def _perform(self, command: actions.EngineAction) -> None:
+        if isinstance(command, gossip_actions.GossipEngineAction):
             self._gossip(command)
             return
         match command:
-            case AdoptValue():
+            case actions.AdoptValue():
                 self._adopt(command)
-            case PlanSnapshots():
+            case actions.PlanSnapshots():
                 self._plan = command
-            case AllowSteps(until_tokens, leases, order, until_steps):
+            case actions.AllowSteps(until_tokens, leases, order, until_steps):
                 self.order, self._until_steps = order, until_steps
                 self._until_tokens, self._owed = until_tokens, True
                 self.data.follow(leases)
-            case ReadValue(request, incarnation):
+            case actions.ReadValue(request, incarnation):
                 payload = as_buffer(self.model.base_of(request.fragment))
                 self._report(events.ValueRead(request, incarnation, payload))
-            case ResetMoments():
+            case actions.ResetMoments():
                 self.model.reset_moments()
                 self.resets += 1
-            case ReadMoments():
+            case actions.ReadMoments():
                 self._asked.append(command)
-            case LoadMoments(pieces):
+            case actions.LoadMoments(pieces):
                 self._report(events.MomentsLoaded(self._load(pieces)))
             case _:
                 assert_never(command)
 
-    def _adopt(self, adopt: AdoptValue) -> None:
+    def _adopt(self, adopt: actions.AdoptValue) -> None:
         """Replace the base, and the local value too unless local work is to be carried over."""
         fragment = adopt.fragment
         if adopt.incarnation != self._incarnation:  # rounds and clock may count from another start
@@ -296,26 +279,26 @@ class Boundary:
         totals = self.steps, self.tokens
         self._report(events.ValueAdopted(fragment, version, *totals, who, carried))
 
-    def _gossip(self, command: GossipEngineAction) -> None:
+    def _gossip(self, command: gossip_actions.GossipEngineAction) -> None:
         """Carry out a command of gossip, which changes no version that is held."""
         fragment = command.fragment
         match command:
-            case TakeShare(_, round_, clock):
+            case gossip_actions.TakeShare(_, round_, clock):
                 self._clock.carried(clock, epoch=0, steps=self.steps)
                 self._copy(fragment, "float32", round_)
-            case AdoptMixed(_, steps_total):
+            case gossip_actions.AdoptMixed(_, steps_total):
                 if steps_total == self.steps:  # avoid rounding errors
                     self.model.adopt(fragment, _floats(command.value))
                 else:
                     gradient = _floats(command.gradient)
                     self.model.carry_on(fragment, _floats(command.value), gradient)
-            case TakeOver(_, clock):
+            case gossip_actions.TakeOver(_, clock):
                 self._clock.carried(clock, epoch=0, steps=self.steps)
                 self.model.adopt(fragment, _floats(command.value))
-            case HoldValue(_, version, incarnation):
+            case gossip_actions.HoldValue(_, version, incarnation):
                 self._bases[fragment], self._began_at[fragment] = version, self.steps
                 self._report_adopted(fragment, version, incarnation)
-            case ReturnToOrigin():
+            case gossip_actions.ReturnToOrigin():
                 gradient = _floats(command.gradient)
                 self.model.carry_on(fragment, _floats(command.value), gradient)
                 self._taken_at.pop(fragment, None)
@@ -333,7 +316,7 @@ class Boundary:
         self._merged[fragment] = merged.epoch, merged.round
         return True
 
-    def _carry_on(self, adopt: AdoptValue, merged: Merged | None) -> None:
+    def _carry_on(self, adopt: actions.AdoptValue, merged: Merged | None) -> None:
         """Replace the base, and keep the local work that the new base does not contain."""
         fragment, sent = adopt.fragment, None
         if merged is not None:

@@ -292,10 +292,6 @@ def test_the_wait_for_donors_that_are_silent_doubles() -> None:
     assert len(waits) >= 3
 
 
-def test_an_ordinary_value_is_taken_at_once() -> None:
-    assert Newcomer(*NAMES).given("bo", None)
-
-
 def test_a_value_that_one_donor_makes_up_is_refused() -> None:
     ana = Newcomer(*NAMES)
     assert not ana.given("bo", "its digest differs")

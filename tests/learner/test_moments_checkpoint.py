@@ -119,15 +119,6 @@ def test_a_full_disk_is_told_and_harms_nothing(tmp_path: Path) -> None:
     assert told == ["moments are not kept on disk: No such file or directory"]
 
 
-def test_broken_moments_are_not_kept(tmp_path: Path) -> None:
-    trainer = trained()
-    trainer.adopt(0, np.full_like(trainer.value(0), np.nan))
-    assert not trainer.finite()
-    keeper = CheckpointWriter(CheckpointFile(tmp_path, "run"), Hand(), lambda _: None)
-    keeper.at_the_end(trainer, VERSIONS, 3)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_end_in_the_middle_of_a_write_leaves_the_newest(tmp_path: Path) -> None:
     trainer, clock = trained(), Hand()
     keeper = CheckpointWriter(

@@ -3,14 +3,7 @@
 import pytest
 
 from islands.protocol.identities import FragmentIndex, Incarnation, Ticket, Version
-from islands.protocol.learner import actions
-from islands.protocol.learner.events import (
-    ContributionEncoded,
-    FromSyncer,
-    SnapshotTaken,
-    ValueAdopted,
-    ValueRead,
-)
+from islands.protocol.learner import actions, events
 from islands.protocol.messages import training
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.sessions import UpdateArrived
@@ -32,7 +25,7 @@ def contribute(
     bench.step()
     version = bench.state.accounts[0].version
     assert version is not None
-    bench.do(SnapshotTaken(ZERO, version, bench.steps, bench.steps * BATCH, payload))
+    bench.do(events.SnapshotTaken(ZERO, version, bench.steps, bench.steps * BATCH, payload))
     bench.pull(0, 1, precision=named)
     (action,) = bench.of(actions.Contribute)
     return action
@@ -40,7 +33,7 @@ def contribute(
 
 def encoded(bench: Bench, message: training.Contribution, payload: memoryview) -> None:
     precision = Precision(message.precision)
-    bench.do(ContributionEncoded(message.ticket, ZERO, precision, payload))
+    bench.do(events.ContributionEncoded(message.ticket, ZERO, precision, payload))
 
 
 def publish(
@@ -65,7 +58,7 @@ def test_a_published_value_is_adopted_as_it_came() -> None:
 def test_the_snapshot_that_answers_a_pull_is_what_is_sent() -> None:
     """Not a newer one that came since, of another fragment."""
     bench, newest = stepping(), memoryview(b"the newest")
-    bench.do(SnapshotTaken(ONE, Version(1, 0), 0, 0, memoryview(b"another's")))
+    bench.do(events.SnapshotTaken(ONE, Version(1, 0), 0, 0, memoryview(b"another's")))
     assert contribute(bench, newest).payload is newest
 
 
@@ -79,13 +72,13 @@ def test_what_was_sent_is_kept_where_it_is_taken_from_the_local_value(adoption: 
     kept = [group.payload for group in bench.state.accounts[0].sent]
     assert kept == [sent if carries else None]
     totals = bench.steps, bench.steps * BATCH
-    bench.do(ValueAdopted(ZERO, Version(1, 2), *totals, HERE, carried=carries))
+    bench.do(events.ValueAdopted(ZERO, Version(1, 2), *totals, HERE, carried=carries))
     assert bench.state.accounts[0].sent == []
 
 
 def test_a_value_that_was_read_is_offered_as_version_zero() -> None:
     bench, value = stepping(), memoryview(b"version 0")
-    bench.do(ValueRead(training.FragmentRequest(3, ONE, 2), HERE, value))
+    bench.do(events.ValueRead(training.FragmentRequest(3, ONE, 2), HERE, value))
     (offer,) = bench.of(actions.OfferSeed)
     assert offer.message == training.FragmentSeed(3, ONE, ANA, HERE, "")
     assert offer.payload is value
@@ -94,7 +87,7 @@ def test_a_value_that_was_read_is_offered_as_version_zero() -> None:
 def test_bytes_of_an_ended_incarnation_are_kept_no_longer() -> None:
     bench = stepping(CARRY)
     contribute(bench)
-    bench.do(FromSyncer(Evicted(ANA, HERE, "silent")))
+    bench.do(events.FromSyncer(Evicted(ANA, HERE, "silent")))
     assert bench.state.accounts[0].sent == []
     assert bench.state.pulls.snapshots == {}
 
@@ -129,7 +122,7 @@ def test_an_overwriting_learner_tells_its_feedback_what_was_applied() -> None:
     assert bench.of(actions.SettleFeedback) == [actions.SettleFeedback(ZERO, 1, 1, MERGED)]
     publish(bench, 1, MERGED)
     assert bench.of(actions.SettleFeedback) == []
-    bench.do(FromSyncer(Evicted(ANA, HERE, "silent")))
+    bench.do(events.FromSyncer(Evicted(ANA, HERE, "silent")))
     assert bench.of(actions.ResetFeedback) == [actions.ResetFeedback()]
 
 
@@ -142,7 +135,7 @@ def test_a_carrying_learner_keeps_what_was_sent_not_what_was_taken(own: Precisio
     precision = Precision(message.precision)
     encoded(bench, message, sent)
     foreign = Ticket(message.ticket.epoch, message.ticket.round, ANA, Incarnation(9, 9))
-    bench.do(ContributionEncoded(foreign, ZERO, precision, memoryview(b"no")))
+    bench.do(events.ContributionEncoded(foreign, ZERO, precision, memoryview(b"no")))
     (adopt,) = publish(bench, 1, MERGED)
     assert adopt.sent is sent
     assert adopt.sent_precision is (Precision.TWO_BIT if own is Precision.ADAPTIVE else own)

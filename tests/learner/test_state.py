@@ -5,6 +5,7 @@ from typing import get_args
 
 import pytest
 
+from islands.protocol import sessions
 from islands.protocol.gossip.events import GossipEvent
 from islands.protocol.identities import (
     FragmentIndex,
@@ -15,24 +16,7 @@ from islands.protocol.identities import (
 )
 from islands.protocol.learner import actions, events
 from islands.protocol.learner.memory import EVENTS
-from islands.protocol.messages import training
-from islands.protocol.messages.membership import (
-    Evicted,
-    Heartbeat,
-    Join,
-    Leave,
-    Refused,
-    Stop,
-)
-from islands.protocol.sessions import (
-    DialSyncer,
-    DropSyncerLink,
-    Exit,
-    SupervisorLinkChanged,
-    SyncerLinkChanged,
-    ToSupervisor,
-    ToSyncer,
-)
+from islands.protocol.messages import membership, training
 from islands.protocol.settings.run import WELL_STEPS
 from tests.learner.bench import ANA, BATCH, LEASES, NO_BYTES, Bench, P, phase_of, started, stepping
 
@@ -47,34 +31,27 @@ def test_each_event_has_a_handler() -> None:
 def test_it_joins_and_dials_the_syncer() -> None:
     bench = Bench()
     assert bench.state.phase is Phase.JOINING
-    bench.do(SupervisorLinkChanged(up=True))
-    assert [join.previous for join in bench.sent(Join)] == [None]
+    bench.do(sessions.SupervisorLinkChanged(up=True))
+    assert [join.previous for join in bench.sent(membership.Join)] == [None]
     bench.admit()
-    assert bench.of(DialSyncer) == [DialSyncer("syncer")]
-    bench.do(SyncerLinkChanged(up=True))
+    assert bench.of(sessions.DialSyncer) == [sessions.DialSyncer("syncer")]
+    bench.do(sessions.SyncerLinkChanged(up=True))
     (hello,) = bench.sent(training.Hello)
     assert (hello.incarnation, hello.credential) == (Incarnation(1, 1), "signed")
     assert hello.progress.phase is Phase.COMPILING
 
 
-def test_it_asks_again_until_it_is_admitted() -> None:
-    bench = Bench()
-    bench.do(SupervisorLinkChanged(up=True))
-    bench.do(events.Ticked(), after_s=1.0)
-    assert len(bench.sent(Join)) == 1
-
-
 def test_a_heartbeat_tells_that_a_step_compiles() -> None:
     bench = started()
     bench.do(events.Ticked(compiling=True), after_s=1.0)
-    assert [beat.phase for beat in bench.sent(Heartbeat)] == [Phase.HEALING]
+    assert [beat.phase for beat in bench.sent(membership.Heartbeat)] == [Phase.HEALING]
     bench = stepping()
     bench.do(events.Ticked(compiling=True), after_s=1.0)
     assert bench.state.phase is Phase.STEPPING
-    assert [beat.phase for beat in bench.sent(Heartbeat)] == [Phase.COMPILING]
+    assert [beat.phase for beat in bench.sent(membership.Heartbeat)] == [Phase.COMPILING]
     assert {progress.phase for progress in bench.sent(training.Progress)} == {Phase.STEPPING}
     bench.do(events.Ticked(), after_s=1.0)
-    assert [beat.phase for beat in bench.sent(Heartbeat)] == [Phase.STEPPING]
+    assert [beat.phase for beat in bench.sent(membership.Heartbeat)] == [Phase.STEPPING]
 
 
 def test_nobody_steps_before_everything_is_adopted() -> None:
@@ -130,7 +107,7 @@ def test_a_seed_is_offered_once_over_a_link() -> None:
     bench.do(events.TrainerReady(BATCH))
     request = training.FragmentRequest(1, FragmentIndex(0), attempt=1)
     expected = actions.ReadValue(request, Incarnation(1, 1))
-    for change in (None, events.SeedSkipped(FragmentIndex(0)), SyncerLinkChanged(up=True)):
+    for change in (None, events.SeedSkipped(FragmentIndex(0)), sessions.SyncerLinkChanged(up=True)):
         if change is not None:
             bench.do(change)
         bench.do(events.FromSyncer(request))
@@ -270,32 +247,32 @@ def test_it_never_follows_an_older_syncer() -> None:
     bench = stepping()
     bench.do(events.FromSyncer(training.Welcome(3, (None, None))))
     bench.do(events.FromSyncer(training.Welcome(2, (None, None))))
-    assert len(bench.of(DropSyncerLink)) == 1
+    assert len(bench.of(sessions.DropSyncerLink)) == 1
     bench.do(events.FromSyncer(training.Welcome(4, (None, None, None))))
-    assert len(bench.of(DropSyncerLink)) == 1, "of a run with more fragments"
-    bench.do(SyncerLinkChanged(up=True))
+    assert len(bench.of(sessions.DropSyncerLink)) == 1, "of a run with more fragments"
+    bench.do(sessions.SyncerLinkChanged(up=True))
     assert [hello.epoch_seen for hello in bench.sent(training.Hello)] == [3]
 
 
 def test_it_steps_on_without_its_links() -> None:
     bench = stepping()
     bench.pull(0, 0)
-    bench.do(SyncerLinkChanged(up=False))
-    bench.do(SupervisorLinkChanged(up=False))
+    bench.do(sessions.SyncerLinkChanged(up=False))
+    bench.do(sessions.SupervisorLinkChanged(up=False))
     assert bench.of(actions.AllowSteps) == []
     bench.step()
     bench.snapshot(0)
     assert bench.actions == []
-    bench.do(SyncerLinkChanged(up=True))
+    bench.do(sessions.SyncerLinkChanged(up=True))
     (hello,) = bench.sent(training.Hello)
     assert (hello.progress.steps, hello.progress.phase) == (3, Phase.STEPPING)
 
 
 def test_an_evicted_learner_joins_anew_with_its_memory() -> None:
     bench = stepping()
-    bench.do(events.FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.do(events.FromSyncer(membership.Evicted(ANA, Incarnation(1, 1), "silent")))
     assert actions.AllowSteps(0, ()) in bench.of(actions.AllowSteps)
-    assert [join.previous for join in bench.sent(Join)] == [Incarnation(1, 1)]
+    assert [join.previous for join in bench.sent(membership.Join)] == [Incarnation(1, 1)]
     assert bench.of(actions.ResetMoments) == []
     bench.admit(counter=2)
     (hello,) = bench.sent(training.Hello)
@@ -309,7 +286,7 @@ def test_an_evicted_learner_joins_anew_with_its_memory() -> None:
 def test_a_value_that_an_ended_incarnation_asked_for_counts_for_nothing() -> None:
     bench = stepping()
     bench.update(0, 1)
-    bench.do(events.FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.do(events.FromSyncer(membership.Evicted(ANA, Incarnation(1, 1), "silent")))
     bench.admit(counter=2)
     bench.update(0, 1)
     late = events.ValueAdopted(FragmentIndex(0), Version(1, 1), 2, 20, Incarnation(1, 1))
@@ -321,7 +298,7 @@ def test_a_value_that_an_ended_incarnation_asked_for_counts_for_nothing() -> Non
 
 def test_a_step_that_ran_while_it_was_evicted_belongs_to_nobody() -> None:
     bench = stepping()
-    bench.do(events.FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.do(events.FromSyncer(membership.Evicted(ANA, Incarnation(1, 1), "silent")))
     bench.admit(counter=2)
     bench.step()
     bench.adopt_all()
@@ -335,15 +312,19 @@ def test_a_state_that_is_not_finite_heals() -> None:
     bench.step(finite=False)
     assert bench.of(actions.ResetMoments) == [actions.ResetMoments()]
     assert bench.state.phase is Phase.JOINING
-    assert len(bench.sent(Join)) == 1
+    assert len(bench.sent(membership.Join)) == 1
 
 
 def test_both_hear_why_an_incarnation_ends_whose_loss_is_not_finite() -> None:
     bench = stepping()
     bench.step(finite=False)
-    told = [type(a.message) for a in bench.actions if isinstance(a, ToSyncer | ToSupervisor)]
-    assert told == [training.Progress, Leave, Leave, Join]
-    assert {leave.diverged for leave in bench.sent(Leave)} == {True}
+    told = [
+        type(a.message)
+        for a in bench.actions
+        if isinstance(a, sessions.ToSyncer | sessions.ToSupervisor)
+    ]
+    assert told == [training.Progress, membership.Leave, membership.Leave, membership.Join]
+    assert {leave.diverged for leave in bench.sent(membership.Leave)} == {True}
     assert bench.sent(training.Progress)[0].tokens == bench.steps * BATCH
 
 
@@ -359,9 +340,9 @@ def test_a_step_that_was_under_way_diverges_for_nobody() -> None:
     )
     bench.do(under_way)
     assert bench.state.incarnation == Incarnation(1, 2)
-    assert bench.sent(Leave) == []
+    assert bench.sent(membership.Leave) == []
     bench.step(finite=False)
-    assert len(bench.sent(Leave)) == 2
+    assert len(bench.sent(membership.Leave)) == 2
 
 
 def diverge(bench: Bench, counter: int, *, after_steps: int = 1) -> None:
@@ -377,16 +358,16 @@ def diverge(bench: Bench, counter: int, *, after_steps: int = 1) -> None:
 def test_who_diverges_again_and_again_rests_in_between() -> None:
     bench = stepping()
     bench.step(finite=False)
-    assert len(bench.sent(Join)) == 1
+    assert len(bench.sent(membership.Join)) == 1
     for counter, rest_s in enumerate((1, 2, 4, 8, 16, 32, 64, 128, 256, 256), start=2):
         diverge(bench, counter)
-        assert bench.sent(Join) == []
+        assert bench.sent(membership.Join) == []
         bench.do(events.Ticked(), after_s=rest_s - 0.5)
-        assert bench.sent(Join) == []
+        assert bench.sent(membership.Join) == []
         bench.do(events.Ticked(), after_s=0.5)
-        assert len(bench.sent(Join)) == 1
+        assert len(bench.sent(membership.Join)) == 1
     diverge(bench, 20, after_steps=WELL_STEPS + 1)
-    assert len(bench.sent(Join)) == 1
+    assert len(bench.sent(membership.Join)) == 1
 
 
 def test_a_grant_of_an_older_syncer_is_ignored() -> None:
@@ -437,8 +418,8 @@ def test_at_the_end_it_stops_and_answers() -> None:
     bench.snapshot(0)
     bench.pull(0, 5)
     assert [message.steps for message in bench.contributed()] == [2]
-    bench.do(events.FromSyncer(Stop("tokens")))
-    assert bench.of(Exit) == [Exit("tokens", failed=False)]
+    bench.do(events.FromSyncer(membership.Stop("tokens")))
+    assert bench.of(sessions.Exit) == [sessions.Exit("tokens", failed=False)]
 
 
 def test_a_new_syncer_that_does_not_close_lets_it_step() -> None:
@@ -452,10 +433,10 @@ def test_a_new_syncer_that_does_not_close_lets_it_step() -> None:
 
 def test_a_refusal_for_good_ends_the_process() -> None:
     bench = Bench()
-    bench.do(events.FromSupervisor(Refused(ANA, "the name is taken", retry=True)))
-    assert bench.of(Exit) == []
-    bench.do(events.FromSupervisor(Refused(ANA, "layouts differ", retry=False)))
-    (exit_,) = bench.of(Exit)
+    bench.do(events.FromSupervisor(membership.Refused(ANA, "the name is taken", retry=True)))
+    assert bench.of(sessions.Exit) == []
+    bench.do(events.FromSupervisor(membership.Refused(ANA, "layouts differ", retry=False)))
+    (exit_,) = bench.of(sessions.Exit)
     assert exit_.failed
     assert "layouts differ" in exit_.reason
 
@@ -463,14 +444,16 @@ def test_a_refusal_for_good_ends_the_process() -> None:
 @pytest.mark.parametrize("reason", ["the run is over", "the run is over: tokens"])
 def test_that_the_run_is_over_is_no_failure(reason: str) -> None:
     bench = Bench()
-    bench.do(events.FromSupervisor(Refused(ANA, reason, retry=False)))
-    assert bench.of(Exit) == [Exit(f"the supervisor refused: {reason}", failed=False)]
+    bench.do(events.FromSupervisor(membership.Refused(ANA, reason, retry=False)))
+    assert bench.of(sessions.Exit) == [
+        sessions.Exit(f"the supervisor refused: {reason}", failed=False)
+    ]
 
 
 def test_a_heartbeat_and_a_report_every_second() -> None:
     bench = stepping()
     bench.do(events.Ticked(), after_s=1.0)
-    (beat,) = bench.sent(Heartbeat)
+    (beat,) = bench.sent(membership.Heartbeat)
     assert (beat.phase, beat.step) == (Phase.STEPPING, 2)
     assert len(bench.sent(training.Progress)) == 1
 

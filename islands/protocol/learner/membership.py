@@ -19,64 +19,41 @@ it has sent are decided, and declines every new pull; deadlines bound the wait.
 
 from dataclasses import replace
 
+from islands.protocol import sessions
 from islands.protocol.identities import Phase
+from islands.protocol.learner import events
 from islands.protocol.learner.account import Sent
 from islands.protocol.learner.actions import ResetFeedback, ResetMoments
-from islands.protocol.learner.events import (
-    FromSupervisor,
-    FromSyncer,
-    LeaveRequested,
-    StepFinished,
-    Ticked,
-)
 from islands.protocol.learner.memory import EVENTS, FROM_SUPERVISOR, FROM_SYNCER, Leaving, Memory
 from islands.protocol.learner.moments_recovery import on_donor, stop_asking
 from islands.protocol.learner.steps import allow, count_step, pass_over
 from islands.protocol.membership import EpochOrder, HeartbeatContent
+from islands.protocol.messages import membership as messages
 from islands.protocol.messages.control import Drain
-from islands.protocol.messages.membership import (
-    NOT_FINITE,
-    RUN_OVER,
-    Evicted,
-    HeartbeatAck,
-    Joined,
-    MembershipChanged,
-    Refused,
-    Stop,
-)
 from islands.protocol.messages.training import Kept, Welcome
-from islands.protocol.sessions import (
-    DialSyncer,
-    DropSyncerLink,
-    Exit,
-    SupervisorLinkChanged,
-    SyncerLinkChanged,
-    ToSupervisor,
-    ToSyncer,
-)
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.process_entries import Waits
 
 
-@EVENTS.handles(FromSupervisor)
-def from_supervisor(memory: Memory, event: FromSupervisor) -> None:
+@EVENTS.handles(events.FromSupervisor)
+def from_supervisor(memory: Memory, event: events.FromSupervisor) -> None:
     FROM_SUPERVISOR.handle(memory, event.message)
 
 
-@EVENTS.handles(FromSyncer)
-def from_syncer(memory: Memory, event: FromSyncer) -> None:
+@EVENTS.handles(events.FromSyncer)
+def from_syncer(memory: Memory, event: events.FromSyncer) -> None:
     FROM_SYNCER.handle(memory, event.message)
 
 
-@EVENTS.handles(SupervisorLinkChanged)
-def on_supervisor_link(memory: Memory, event: SupervisorLinkChanged) -> None:
+@EVENTS.handles(sessions.SupervisorLinkChanged)
+def on_supervisor_link(memory: Memory, event: sessions.SupervisorLinkChanged) -> None:
     """Note the link's state; over a new link ask for admission, or send a heartbeat."""
     memory.membership.supervisor_up = event.up
     show_life(memory)
 
 
-@EVENTS.handles(SyncerLinkChanged)
-def on_syncer_link(memory: Memory, event: SyncerLinkChanged) -> None:
+@EVENTS.handles(sessions.SyncerLinkChanged)
+def on_syncer_link(memory: Memory, event: sessions.SyncerLinkChanged) -> None:
     """Forget requests of the old link, which the syncer repeats; send Hello over a new one."""
     memory.membership.syncer_up = event.up
     memory.pulls.link_changed()
@@ -84,8 +61,8 @@ def on_syncer_link(memory: Memory, event: SyncerLinkChanged) -> None:
     _hello(memory)
 
 
-@EVENTS.handles(Ticked)
-def on_tick(memory: Memory, event: Ticked) -> None:
+@EVENTS.handles(events.Ticked)
+def on_tick(memory: Memory, event: events.Ticked) -> None:
     """Send a heartbeat to the supervisor, and a report to the syncer if none was sent lately."""
     show_life(memory, compiling=event.compiling)
     timing = memory.settings.timing
@@ -101,14 +78,14 @@ def show_life(memory: Memory, *, compiling: bool = False) -> None:
     content = memory.schedule.heartbeat(HeartbeatContent(phase, memory.compute.own_steps))
     message = memory.membership.say(content, memory.now_s)
     if message is not None:
-        memory.actions.append(ToSupervisor(message))
+        memory.actions.append(sessions.ToSupervisor(message))
 
 
 def _hello(memory: Memory) -> None:
     if memory.membership.syncer_up and memory.incarnation is not None:
         digests = tuple(account.digest for account in memory.accounts)
         hello = memory.membership.hello(memory.progress(memory.incarnation), digests, _kept(memory))
-        memory.actions.append(ToSyncer(hello))
+        memory.actions.append(sessions.ToSyncer(hello))
 
 
 def _kept(memory: Memory) -> tuple[Kept | None, ...]:
@@ -117,35 +94,35 @@ def _kept(memory: Memory) -> tuple[Kept | None, ...]:
     return tuple(held) if any(held) else ()
 
 
-@FROM_SUPERVISOR.handles(Joined)
-def on_joined(memory: Memory, joined: Joined) -> None:
+@FROM_SUPERVISOR.handles(messages.Joined)
+def on_joined(memory: Memory, joined: messages.Joined) -> None:
     """Begin an incarnation, unless an older supervisor sent it, or it is not a new one."""
     if memory.membership.on_joined(joined):
         memory.reporting.steps = memory.compute.steps
         memory.compute.quota_tokens = 0
-        memory.actions.extend(DialSyncer(address) for address in joined.syncers)
+        memory.actions.extend(sessions.DialSyncer(address) for address in joined.syncers)
         _hello(memory)
 
 
-@FROM_SUPERVISOR.handles(HeartbeatAck)
-def on_ack(memory: Memory, ack: HeartbeatAck) -> None:
+@FROM_SUPERVISOR.handles(messages.HeartbeatAck)
+def on_ack(memory: Memory, ack: messages.HeartbeatAck) -> None:
     """Dial the syncer where the supervisor's answer to a heartbeat says that it is."""
-    memory.actions.extend(DialSyncer(address) for address in memory.membership.on_ack(ack))
+    memory.actions.extend(sessions.DialSyncer(address) for address in memory.membership.on_ack(ack))
 
 
-@FROM_SUPERVISOR.handles(MembershipChanged)
-def on_view(memory: Memory, page: MembershipChanged) -> None:
+@FROM_SUPERVISOR.handles(messages.MembershipChanged)
+def on_view(memory: Memory, page: messages.MembershipChanged) -> None:
     """Have the schedule follow a page of the supervisor's membership view."""
     memory.schedule.on_view(memory, page)
 
 
-@FROM_SUPERVISOR.handles(Refused)
-def on_supervisor_refusal(memory: Memory, refused: Refused) -> None:
+@FROM_SUPERVISOR.handles(messages.Refused)
+def on_supervisor_refusal(memory: Memory, refused: messages.Refused) -> None:
     _on_refused(memory, "the supervisor", refused.reason, retry=refused.retry)
 
 
-@FROM_SYNCER.handles(Refused)
-def on_syncer_refusal(memory: Memory, refused: Refused) -> None:
+@FROM_SYNCER.handles(messages.Refused)
+def on_syncer_refusal(memory: Memory, refused: messages.Refused) -> None:
     _on_refused(memory, "the syncer", refused.reason, retry=refused.retry)
 
 
@@ -154,8 +131,8 @@ def _on_refused(memory: Memory, by: str, reason: str, *, retry: bool) -> None:
     if retry:
         memory.actions.append(Record(Waits(f"{by} refused: {reason}")))
     else:
-        failed = not reason.startswith(RUN_OVER)
-        memory.actions.append(Exit(f"{by} refused: {reason}", failed))
+        failed = not reason.startswith(messages.RUN_OVER)
+        memory.actions.append(sessions.Exit(f"{by} refused: {reason}", failed))
 
 
 @FROM_SYNCER.handles(Welcome)
@@ -165,11 +142,11 @@ def on_welcome(memory: Memory, welcome: Welcome) -> None:
     theirs, own = len(welcome.versions), len(memory.accounts)
     if theirs != own:
         why = f"it has versions of {theirs} fragments, the run has {own}"
-        memory.actions.append(DropSyncerLink(why))
+        memory.actions.append(sessions.DropSyncerLink(why))
         return
     followed = memory.membership.on_welcome(welcome)
     if followed is EpochOrder.OLDER:
-        memory.actions.append(DropSyncerLink(f"epoch {epoch} is older than {seen}"))
+        memory.actions.append(sessions.DropSyncerLink(f"epoch {epoch} is older than {seen}"))
         return
     on_donor(memory, welcome.donor)
     if followed is EpochOrder.NEWER:
@@ -182,21 +159,21 @@ def on_welcome(memory: Memory, welcome: Welcome) -> None:
             allow(memory)
 
 
-@FROM_SUPERVISOR.handles(Evicted)
-def on_evicted(memory: Memory, evicted: Evicted) -> None:
+@FROM_SUPERVISOR.handles(messages.Evicted)
+def on_evicted(memory: Memory, evicted: messages.Evicted) -> None:
     """Begin anew if the incarnation that was evicted is this learner's."""
     if memory.membership.on_evicted(evicted):
         _begin_anew(memory)
 
 
-@FROM_SYNCER.handles(Evicted)
-def on_fenced(memory: Memory, evicted: Evicted) -> None:
+@FROM_SYNCER.handles(messages.Evicted)
+def on_fenced(memory: Memory, evicted: messages.Evicted) -> None:
     """Begin anew if the syncer fences this incarnation, which it knows by the supervisor's word."""
     on_evicted(memory, replace(evicted, unknown=False))
 
 
-@EVENTS.handles(StepFinished)
-def on_step(memory: Memory, event: StepFinished) -> None:
+@EVENTS.handles(events.StepFinished)
+def on_step(memory: Memory, event: events.StepFinished) -> None:
     """Count a step; start over if its loss is not finite and it belongs to this incarnation."""
     count_step(memory, event)
     if not event.finite and event.steps > memory.compute.origin_steps:
@@ -210,7 +187,7 @@ def start_over(memory: Memory) -> None:
     """
     if memory.incarnation is not None and memory.compute.allowed:
         _rest(memory)
-        say_goodbye(memory, NOT_FINITE, diverged=True)
+        say_goodbye(memory, messages.NOT_FINITE, diverged=True)
         memory.membership.end()
         _begin_anew(memory, sound=False)
         memory.actions.append(ResetMoments())
@@ -222,7 +199,7 @@ def _rest(memory: Memory) -> None:
     rest_s = membership.rest(timing.scaled(timing.heartbeat_s), memory.now_s, well=well)
     if rest_s:
         times = f"{membership.relapses} times in a row"
-        again = f"{NOT_FINITE}, {times}: it tries again in {rest_s:g} s"
+        again = f"{messages.NOT_FINITE}, {times}: it tries again in {rest_s:g} s"
         memory.actions.append(Record(Waits(again)))
 
 
@@ -243,8 +220,8 @@ def _begin_anew(memory: Memory, *, sound: bool = True) -> None:
 # --- a graceful shutdown -------------------------------------------------------------------------
 
 
-@EVENTS.handles(LeaveRequested)
-def on_leave_requested(memory: Memory, event: LeaveRequested) -> None:
+@EVENTS.handles(events.LeaveRequested)
+def on_leave_requested(memory: Memory, event: events.LeaveRequested) -> None:
     begin_leaving(memory, event.reason)
 
 
@@ -278,7 +255,7 @@ def go_on_leaving(memory: Memory) -> None:
     if cut_off or done or memory.now_s >= leaving.latest_s:
         leaving.left = True
         say_goodbye(memory, leaving.reason)
-        memory.actions.append(Exit(leaving.reason, failed=False))
+        memory.actions.append(sessions.Exit(leaving.reason, failed=False))
 
 
 def _owes(memory: Memory) -> bool:
@@ -302,22 +279,22 @@ def say_goodbye(memory: Memory, reason: str, *, diverged: bool = False) -> None:
     if farewell is None:
         return
     if memory.membership.syncer_up:
-        memory.actions.append(ToSyncer(memory.progress(farewell.incarnation)))
-        memory.actions.append(ToSyncer(farewell))
+        memory.actions.append(sessions.ToSyncer(memory.progress(farewell.incarnation)))
+        memory.actions.append(sessions.ToSyncer(farewell))
     if memory.membership.supervisor_up:
-        memory.actions.append(ToSupervisor(farewell))
+        memory.actions.append(sessions.ToSupervisor(farewell))
 
 
-@FROM_SYNCER.handles(Stop)
-def end_with_run(memory: Memory, stop: Stop) -> None:
+@FROM_SYNCER.handles(messages.Stop)
+def end_with_run(memory: Memory, stop: messages.Stop) -> None:
     """Exit since the syncer says that the run is over, and notify the supervisor, if reachable."""
     farewell = memory.membership.farewell(f"the run is over: {stop.reason}")
     if farewell is not None and memory.membership.supervisor_up:
-        memory.actions.append(ToSupervisor(farewell))
+        memory.actions.append(sessions.ToSupervisor(farewell))
     on_stop(memory, stop)
 
 
-@FROM_SUPERVISOR.handles(Stop)
-def on_stop(memory: Memory, stop: Stop) -> None:
+@FROM_SUPERVISOR.handles(messages.Stop)
+def on_stop(memory: Memory, stop: messages.Stop) -> None:
     """Exit, as the supervisor says that the run is over."""
-    memory.actions.append(Exit(stop.reason, failed=False))
+    memory.actions.append(sessions.Exit(stop.reason, failed=False))

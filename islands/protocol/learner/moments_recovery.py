@@ -22,14 +22,8 @@ from islands.protocol.identities import WHOLE, LearnerName, Version
 from islands.protocol.learner import actions, events
 from islands.protocol.learner.memory import EVENTS, Memory, MomentsStage
 from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.tape import learner_entries
 from islands.protocol.tape.entry import Record
-from islands.protocol.tape.learner_entries import (
-    DISK,
-    KEEPS_NONE,
-    STEPS_NO_MORE,
-    MomentsFresh,
-    MomentsTaken,
-)
 
 WINDOW = 2
 """Pieces requested at a time: one is in flight while the donor reads the next."""
@@ -64,9 +58,9 @@ def pursue(memory: Memory) -> None:
         return
     limit_s = memory.settings.timing.scaled(memory.settings.timing.resend_s)
     if moments.pieces == 0:
-        go_fresh(memory, KEEPS_NONE)
+        go_fresh(memory, learner_entries.KEEPS_NONE)
     elif memory.ending:
-        go_fresh(memory, STEPS_NO_MORE)
+        go_fresh(memory, learner_entries.STEPS_NO_MORE)
     elif memory.now_s >= moments.deadline_s(limit_s):
         missing = moments.pieces - len(moments.arrived)
         go_fresh(memory, f"{missing} of {moments.pieces} pieces did not come in time")
@@ -131,8 +125,8 @@ def on_loaded(memory: Memory, event: events.MomentsLoaded) -> None:
         go_fresh(memory, f"those of {owner} are of other sizes, damaged, or not finite")
         return
     moments.stage = MomentsStage.SETTLED
-    taken = MomentsTaken(
-        donor=moments.donor or DISK,
+    taken = learner_entries.MomentsTaken(
+        donor=moments.donor or learner_entries.DISK,
         pieces=moments.pieces,
         bytes=moments.loaded_bytes if moments.donor else None,
         seconds=round(memory.now_s - moments.began_s, 6),
@@ -151,7 +145,7 @@ def go_fresh(memory: Memory, reason: str) -> None:
     waited_s = moments.waited_s(memory.now_s) if moments.waiting else 0.0
     moments.stage = MomentsStage.SETTLED
     _forget(memory)
-    memory.actions.append(Record(MomentsFresh(reason, round(waited_s, 6))))
+    memory.actions.append(Record(learner_entries.MomentsFresh(reason, round(waited_s, 6))))
 
 
 def load_kept(memory: Memory) -> None:
