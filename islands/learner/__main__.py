@@ -14,9 +14,6 @@ from islands.settings.groups import ListenOptions, default_name
 from islands.settings.host import LearnerOptions
 
 if TYPE_CHECKING:  # at run time they are imported where needed, so that --help answers at once
-    from pathlib import Path
-
-    from islands.learner.moments import CheckpointFile
     from islands.run.learner_process import FetchedRun
     from messaging.websocket.network import WebsocketNetwork
     from messaging.websocket.security import Keyring
@@ -41,6 +38,7 @@ def entry(options: LearnerOptions, _: Common) -> int:
 
 
 async def _learn(options: LearnerOptions, name: str) -> int:
+    from islands.learner.moments import CheckpointFile
     from islands.model.memory import ADAM_MOMENTS, slow_write_s
     from islands.run.hosting.process_runtime import say
     from islands.run.learner_process import (
@@ -58,7 +56,10 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         run = await fetch_run(who, network)
         async with _peer_links(options, run, keyring) as peers:
             workload = await asyncio.to_thread(load_task, run, options)
-            kept = moments_of(options.folder, options.name, run)
+            kept = None  # for a learner without a name to restart under
+            if options.name is not None:
+                beginning = f"{run.spec.settings.run} {run.plan.begun}"
+                kept = CheckpointFile(options.folder / "processes" / options.name, beginning)
             compute = device_thread(workload, run, options, kept=kept)
             process = LearnerProcess(
                 run, compute, kept=kept, peers=peers, keyring=None if peers is None else keyring
@@ -104,14 +105,6 @@ def check_peer_links(supervisor: tuple[str, ...], listening: ListenOptions) -> N
             "gossip, so each of them needs a certificate with its key: without one, what learners "
             "send to one another could be read on the way"
         )
-
-
-def moments_of(folder: "Path", name: str | None, run: "FetchedRun") -> "CheckpointFile | None":
-    """Return the file of moments; None for a learner without a name to restart under."""
-    from islands.learner.moments import CheckpointFile
-
-    beginning = f"{run.spec.settings.run} {run.plan.begun}"
-    return None if name is None else CheckpointFile(folder / "processes" / name, beginning)
 
 
 if __name__ == "__main__":

@@ -70,14 +70,10 @@ class LearnerActor(RoleActor[Item]):
         kept: CheckpointFile | None = None,
     ) -> None:
         super().__init__(name, context)
-        layout, fragments = context.layout, len(context.layout.fragments)
-        self.state = LearnerState(
-            context.settings,
-            LearnerName(name),
-            layout.fingerprint,
-            fragments,
-            None if kept is None else kept.find(),
-        )
+        settings, layout = context.settings, context.layout
+        who, fragments = LearnerName(name), len(layout.fragments)
+        checkpoint = None if kept is None else kept.find()
+        self.state = LearnerState(settings, who, layout.fingerprint, fragments, checkpoint)
         self.exit: sessions.Exit | None = None
         self._compute = compute
         self._worker = worker
@@ -89,19 +85,20 @@ class LearnerActor(RoleActor[Item]):
         self._syncer: Dialer | None = None
         self._syncer_address: str | None = None
         self._greeted: Link | None = None
-        settings = context.settings
-        self._gossip = self._make_gossip()
+        schedule = self.state.schedule
+        self._gossip: GossipPort | None = None
+        if isinstance(schedule, Gossip):
+            self._gossip = GossipPort(self, compute.command, worker, rng, schedule)
         self._feedback = ErrorFeedback(
             settings.precision,
             keeps=settings.keeps_residuals,
-            exact=[fragment.averages for fragment in context.layout.fragments],
+            exact=[fragment.averages for fragment in layout.fragments],
             share=settings.top_k_share,
         )
         self._published = PublishedValues(layout, settings.update_precision)
         self._figures = Figures(f"{rng.getrandbits(64):016x}")
-        self._contributed = 0
+        self._contributed, self._figures_sent = 0, (0, 0)
         self._queued: dict[int, Ticket] = {}
-        self._figures_sent = (0, 0)
         self._sessions: list[Dialer] = []
 
     @property
@@ -113,18 +110,6 @@ class LearnerActor(RoleActor[Item]):
     def bytes_down(self) -> int:
         others = 0 if self._gossip is None else self._gossip.links.bytes_received
         return others + sum(session.bytes_received for session in self._sessions)
-
-    def _make_gossip(self) -> GossipPort | None:
-        schedule = self.state.schedule
-        if not isinstance(schedule, Gossip):
-            return None
-        return GossipPort(
-            self,
-            command=self._compute.command,
-            worker=self._worker,
-            rng=self._rng,
-            roster=schedule,
-        )
 
     async def on_start(self) -> None:
         self._supervisor = self._session(

@@ -190,7 +190,6 @@ class Boundary:
         return ready
 
     def stepped(self, step: Dispatched) -> Running:
-        """Count a step that was dispatched, as `has_work` allowed."""
         self.data.booked()
         self.steps += 1
         self.tokens += self._next_tokens
@@ -364,7 +363,6 @@ class Boundary:
     def _copy(
         self, fragment: FragmentIndex, precision: SnapshotPrecision, round_: int | None = None
     ) -> None:
-        """Begin a snapshot, relative to the base that is held."""
         base, snapshot = self._bases[fragment], self.model.snapshot(fragment, precision)
         taken = PendingSnapshot(fragment, base, self.steps, self.tokens, snapshot, round_)
         self._copier.await_snapshot(taken)

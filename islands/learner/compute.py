@@ -57,17 +57,7 @@ class ComputeFailed:
     error: Exception
 
 
-ComputeEvent = (
-    events.TrainerMade
-    | events.TrainerReady
-    | StepReport
-    | events.Idled
-    | events.SnapshotTaken
-    | events.MomentsRead
-    | EngineEvent
-    | CheckpointWritten
-    | ComputeFailed
-)
+ComputeEvent = events.ComputeReport | EngineEvent | StepReport | CheckpointWritten | ComputeFailed
 Post = Callable[[ComputeEvent], object]
 
 
@@ -109,7 +99,6 @@ class Outlet:
 
 
 def made(model: Model) -> events.TrainerMade:
-    """Describe a model before it has compiled."""
     return events.TrainerMade(model.moments_schema, model.moment_pieces, model.hardware)
 
 

@@ -122,7 +122,6 @@ class ComputeThread:
             keeper.at_the_end(trainer, boundary.versions, boundary.steps)
 
     def _make_reader(self, trainer: Trainer) -> ReadAhead:
-        """Read batches ahead; hosts that agree wait for each of them."""
         commands = self._commands
 
         def waits(doing: str) -> None:
@@ -169,6 +168,5 @@ class ComputeThread:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether an error at the start may not recur at the next start."""
     passing = isinstance(error, OSError) and not isinstance(error, STAYS)
     return passing or lacks_memory(error)

@@ -43,7 +43,6 @@ class SnapshotCopies:
     in_transit: dict[int, deque[int]] = field(default_factory=dict)
 
     def may_begin(self, fragment: int, steps: int) -> bool:
-        """Whether one more snapshot of a fragment may be taken at a boundary."""
         if steps != self.steps:
             self.lag_steps = self.newest_lag_steps
             self.room, self.arrived = COPIES_MAX + self.arrived, 0
@@ -114,7 +113,6 @@ class CopyThread(OrderedThread):
             return self._copies.may_begin(fragment, steps)
 
     def book(self, fragment: int) -> None:
-        """Count a fragment's oldest snapshot as in transit no more."""
         with self._lock:
             self._copies.arrive(fragment)
 

@@ -38,7 +38,6 @@ class GossipPort:
     def __init__(
         self,
         actor: RoleActor[Any],
-        *,
         command: Callable[[actions.GossipEngineAction], object],
         worker: Worker,
         rng: random.Random,
@@ -61,7 +60,7 @@ class GossipPort:
         self._values.begin(action.fragment, action.payload)
 
     def take_snapshot(self, taken: SnapshotTaken, round_: int) -> None:
-        payload = self._values.share(taken.fragment, taken.payload)
+        payload = as_buffer(self._values.slow[taken.fragment].value), taken.payload
 
         def post(computed: str) -> None:
             self._post(events.ShareTaken(taken.fragment, round_, taken.steps, computed, payload))
@@ -105,7 +104,7 @@ class GossipPort:
         self._worker.submit(work, post)
 
     def _give(self, peer: str, message: ValueGiven) -> None:
-        (value, _) = self._values.share(message.fragment, memoryview(b""))
+        value = as_buffer(self._values.slow[message.fragment].value)
 
         def send(computed: str) -> None:
             self.links.send(peer, replace(message, digest=computed), (value,))
@@ -163,9 +162,6 @@ class GossipValues:
         slow.value = np.frombuffer(value, np.float32)
         slow.momentum = np.zeros_like(slow.value)
 
-    def share(self, fragment: int, gradient: memoryview) -> tuple[memoryview, memoryview]:
-        return as_buffer(self.slow[fragment].value), gradient
-
     def mixing(
         self,
         fragment: int,
@@ -191,7 +187,6 @@ class GossipValues:
         return step.value, step.momentum
 
     def mixed(self, fragment: int, step: tuple[Floats, Floats]) -> memoryview:
-        """Keep the result of a gossip step; returns φ."""
         slow = self.slow[fragment]
         slow.value, slow.momentum = step
         return as_buffer(slow.value)

@@ -142,7 +142,6 @@ class PeerLinks:
             self._receive(caller.name, envelope)
 
     def _on_hello(self, connection: int, hello: PeerHello) -> None:
-        """Admit a learner of the roster that shows the pair's proof."""
         member = self._known(hello.name)
         genuine = (
             member is not None
@@ -168,7 +167,6 @@ class PeerLinks:
     # --- links that this learner dials ----------------------------------------------------------
 
     def _session(self, name: str) -> _Session | None:
-        """Return the session with a learner, dialled now if there is none yet."""
         member = self._known(name)
         session = self._sessions.pop(name, None)
         if session is None:

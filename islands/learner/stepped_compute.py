@@ -126,7 +126,6 @@ class SteppedCompute:
         return self.boundary.data.next_tokens() or 0
 
     def reads(self, data: StepData) -> None:
-        """Have every step take a batch of the leases from here on."""
         data.follow(self.boundary.data.leases)
         self.boundary.data = data
 

@@ -107,7 +107,6 @@ class Background:
         """Note that the user's thread has left the run, whatever the learner still does."""
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the thread to end; return whether it has ended."""
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()

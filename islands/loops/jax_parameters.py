@@ -68,7 +68,6 @@ class Step:
         return None if self.given is None else _mean(self.given)
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics that can still be read."""
         means = {name: _mean(value) for name, value in self.measured.items()}
         return {name: mean for name, mean in means.items() if mean is not None}
 
@@ -196,7 +195,6 @@ class JaxParameters:
 
 
 def _same(leaves: Sequence[Array], others: Sequence[Array | None]) -> bool:
-    """Whether these are the same arrays, not only equal ones."""
     return len(leaves) == len(others) and all(map(is_, leaves, others))
 
 

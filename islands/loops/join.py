@@ -109,7 +109,6 @@ def membership(
     folder: Path | str | None,
     say: Callable[[str], object],
 ) -> Membership:
-    """Check where a learner joins and as whom."""
     if token_file is not None and connecting is not None:
         raise SettingsError("token_file is given twice: beside connecting, and it has one too")
     options = connecting or ConnectOptions(None if token_file is None else Path(token_file))

@@ -315,7 +315,6 @@ class JoinedRun(Generic[Tree]):
             raise cause from error
 
     def _announce(self) -> None:
-        """Wait until the next step may be taken, and announce it."""
         self._inside = True
         self._announced = self._compute.arrive()
         self._give()
@@ -329,7 +328,6 @@ class JoinedRun(Generic[Tree]):
         self._params, self._optimizer = self._parameters.give(), self._parameters.optimizer
 
     def _book(self, params: Tree, loss: object, optimizer: object) -> None:
-        """Take the results of the user's step, and count it if there was one."""
         stepped = self._parameters.take(params, optimizer)
         announced, self._announced = self._announced, False
         if not announced:

@@ -112,7 +112,6 @@ class OwnMoments:
 
 
 def check_finite(model: Model) -> None:
-    """Refuse a model that would spoil those of others."""
     if not model.finite():
         raise TaskError("the parameters that join the run are not all finite numbers")
 

@@ -119,7 +119,6 @@ class TorchMoments(NamedArrays):
 
 
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[np.generic]:
-    """Return the dtype of NumPy with this name."""
     try:
         return np.dtype(str(dtype).removeprefix("torch."))
     except TypeError as error:

@@ -166,7 +166,6 @@ class TorchModel(OwnMoments):
         return torch.zeros(held.size, dtype=torch.bfloat16, device=self._device)
 
     def _held_by(self, piece: Piece) -> torch.Tensor:
-        """Return the part of a tensor that a piece is, as a view of it."""
         tensor = self._tensors[piece.leaf]
         if tensor.is_contiguous():
             return tensor.view(-1)[piece.start : piece.stop]
@@ -305,7 +304,6 @@ def path_of(name: str) -> str:
 
 
 def trained_of(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters that are trained, by their paths."""
     named = {
         path_of(name): tensor for name, tensor in module.named_parameters() if tensor.requires_grad
     }
@@ -351,7 +349,6 @@ def check_tensor(path: str, tensor: torch.Tensor) -> None:
 
 
 def holds(optimizer: torch.optim.Optimizer, trained: Collection[torch.Tensor]) -> bool:
-    """Whether an optimizer steps one of these tensors at least."""
     known = set(map(id, trained))
     return any(
         id(tensor) in known for group in optimizer.param_groups for tensor in group["params"]

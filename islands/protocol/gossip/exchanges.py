@@ -300,7 +300,6 @@ class Exchanges:
             self._actions.append(Mix(index, exchange.steps_total, exchange.own, exchange.shares))
 
     def _send(self, fragment: int, name: str) -> None:
-        """Send the own share; it asks for the neighbour's if that has not come."""
         message, payload = self._last[fragment]
         exchange = self.open.get(fragment)
         wanted = exchange is not None and name in exchange.awaited

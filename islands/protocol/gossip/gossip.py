@@ -128,7 +128,6 @@ class Gossip(Schedule):
     def instead_of_adopting(
         self, memory: Memory, update: FragmentUpdate
     ) -> actions.HoldValue | None:
-        """Have a new incarnation keep its own value, which no version 0 replaces."""
         settled = self.stage is Stage.SETTLED and not self.gathering
         if not settled or memory.accounts[update.fragment].version is not None:
             return None
@@ -136,7 +135,6 @@ class Gossip(Schedule):
         return actions.HoldValue(update.fragment, update.version, memory.incarnation)
 
     def advance(self, memory: Memory) -> None:
-        """Settle, come to rounds, end exchanges in time."""
         exchanges, compute = self.exchanges, memory.compute
         if memory.ending:
             if memory.compute.closing:

@@ -103,12 +103,11 @@ class Account:
         if self.version is None:
             return False
         old = merged is None or (merged.epoch, merged.round) <= self.merged_newest
-        return old or self._contains(self.sent, merged)
+        return old or self.sent_of(merged) is not None
 
     def sent_of(self, merged: Merged | None) -> Sent | None:
         """A merged contribution as it was sent, if that was since the base was adopted."""
-        matches = (sent for sent in self.sent if self._contains([sent], merged))
-        return next(matches, None)
+        return _merged_of(self.sent, merged)
 
     def carry_on(self, update: FragmentUpdate) -> None:
         """Replace the base, and keep the local work that the new base does not contain.
@@ -126,7 +125,7 @@ class Account:
         """Record that an update overwrote the local value at a boundary with these totals."""
         merged = self._news(update.merged)
         done = tokens - self.base_tokens
-        if merged is not None and self._contains(self.sent, merged):
+        if merged is not None and self.sent_of(merged):
             done -= merged.tokens
         else:
             undecided = [
@@ -148,17 +147,10 @@ class Account:
         self.merged_newest = (merged.epoch, merged.round)
         return merged
 
-    @staticmethod
-    def _contains(group: list[Sent], merged: Merged | None) -> bool:
-        if merged is None:
-            return False
-        return any(sent.ticket == (merged.epoch, merged.round) for sent in group)
-
     def _settle(self, decided: Callable[[Sent], bool], merged: Merged | None = None) -> None:
-        """Settle the tokens in doubt whose fate is decided."""
         remaining: list[list[Sent]] = []
         for group in self.doubtful:
-            if merged is not None and self._contains(group, merged):
+            if merged is not None and _merged_of(group, merged):
                 self.overwritten_tokens += _largest(group) - merged.tokens
             elif all(map(decided, group)):
                 self.overwritten_tokens += _largest(group)
@@ -185,3 +177,9 @@ class Account:
 def _largest(group: list[Sent]) -> int:
     """The tokens of a group of tickets: those of one base are nested, so the largest has all."""
     return max((sent.tokens for sent in group), default=0)
+
+
+def _merged_of(group: list[Sent], merged: Merged | None) -> Sent | None:
+    if merged is None:
+        return None
+    return next((sent for sent in group if sent.ticket == (merged.epoch, merged.round)), None)

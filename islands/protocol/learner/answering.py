@@ -38,7 +38,6 @@ def on_value_read(memory: Memory, event: events.ValueRead) -> None:
 
 @EVENTS.handles(events.SeedSkipped)
 def on_seed_skipped(memory: Memory, event: events.SeedSkipped) -> None:
-    """Answer the request again when it is repeated."""
     memory.pulls.offered.pop(event.fragment, None)
 
 
@@ -87,7 +86,6 @@ def on_encoded(memory: Memory, event: events.ContributionEncoded) -> None:
 
 @EVENTS.handles(events.ContributionSkipped)
 def on_skipped(memory: Memory, event: events.ContributionSkipped) -> None:
-    """Reopen a pull whose answer the link did not take."""
     if not memory.pulls.unanswered(event.fragment, event.ticket):
         memory.actions.append(
             ToSyncer(training.ContributionDeclined(event.ticket, event.fragment, REPLACED))

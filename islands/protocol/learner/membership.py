@@ -89,7 +89,6 @@ def _hello(memory: Memory) -> None:
 
 
 def _kept(memory: Memory) -> tuple[Kept | None, ...]:
-    """Return the values that compute still has from before this incarnation, by fragment."""
     held = [account.kept if account.version is None else None for account in memory.accounts]
     return tuple(held) if any(held) else ()
 
@@ -112,7 +111,6 @@ def on_ack(memory: Memory, ack: messages.HeartbeatAck) -> None:
 
 @FROM_SUPERVISOR.handles(messages.MembershipChanged)
 def on_view(memory: Memory, page: messages.MembershipChanged) -> None:
-    """Have the schedule follow a page of the supervisor's membership view."""
     memory.schedule.on_view(memory, page)
 
 
@@ -161,7 +159,6 @@ def on_welcome(memory: Memory, welcome: Welcome) -> None:
 
 @FROM_SUPERVISOR.handles(messages.Evicted)
 def on_evicted(memory: Memory, evicted: messages.Evicted) -> None:
-    """Begin anew if the incarnation that was evicted is this learner's."""
     if memory.membership.on_evicted(evicted):
         _begin_anew(memory)
 
@@ -220,22 +217,18 @@ def _begin_anew(memory: Memory, *, sound: bool = True) -> None:
 # --- a graceful shutdown -------------------------------------------------------------------------
 
 
-@EVENTS.handles(events.LeaveRequested)
-def on_leave_requested(memory: Memory, event: events.LeaveRequested) -> None:
-    begin_leaving(memory, event.reason)
-
-
 @FROM_SUPERVISOR.handles(Drain)
 def on_drain(memory: Memory, drain: Drain) -> None:
-    begin_leaving(memory, drain.reason)
+    begin_leaving(memory, events.LeaveRequested(drain.reason))
 
 
-def begin_leaving(memory: Memory, reason: str) -> None:
+@EVENTS.handles(events.LeaveRequested)
+def begin_leaving(memory: Memory, event: events.LeaveRequested) -> None:
     """Begin the shutdown and stop at the next boundary; further requests change nothing."""
     if memory.leaving is None:
         patience_s = memory.settings.timing.scaled(memory.settings.timing.evict_s)
         deadline_s, latest_s = memory.now_s + patience_s, memory.now_s + 2 * patience_s
-        memory.leaving = Leaving(reason, deadline_s, latest_s)
+        memory.leaving = Leaving(event.reason, deadline_s, latest_s)
         memory.allow_steps(0, memory.compute.leases)
 
 
@@ -265,7 +258,6 @@ def _owes(memory: Memory) -> bool:
 
 
 def _undecided(memory: Memory) -> bool:
-    """Whether a contribution that was sent may still be merged."""
 
     def open_(group: list[Sent]) -> bool:
         return any(sent.ticket not in memory.pulls.rejected for sent in group)

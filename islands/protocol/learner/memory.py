@@ -176,7 +176,6 @@ class Memory:
 
     @property
     def incarnation(self) -> Incarnation | None:
-        """The incarnation under which this learner is admitted; None if it is not."""
         return self.membership.incarnation
 
     @property
@@ -211,7 +210,6 @@ class Memory:
 
     @property
     def ending(self) -> bool:
-        """Whether no step follows, as the run closes or this learner leaves."""
         return self.compute.closing or self.leaving is not None
 
     @property

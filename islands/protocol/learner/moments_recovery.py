@@ -149,7 +149,6 @@ def go_fresh(memory: Memory, reason: str) -> None:
 
 
 def load_kept(memory: Memory) -> None:
-    """Load the checkpoint on disk if it belongs to the adopted fragments."""
     moments = memory.moments
     kept, moments.kept = moments.kept, None
     assert kept is not None, "something lies on disk"
@@ -188,7 +187,6 @@ def _forget(memory: Memory) -> None:
 
 @EVENTS.handles(events.StateRequested)
 def on_state_request(memory: Memory, event: events.StateRequested) -> None:
-    """Have the requested piece read, or decline."""
     request = event.message
     known = 0 <= request.piece < memory.moments.pieces and request.schema == memory.moments.schema
     if _may_give(memory) and known and memory.moments.giving < GIVING_MAX:

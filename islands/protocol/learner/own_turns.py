@@ -45,7 +45,6 @@ class OwnTurns(Schedule):
         self.refused_steps.clear()
 
     def until_steps(self, memory: Memory) -> int | None:
-        """Return where the first turn is due, if the learner waits."""
         return min(self._due(memory)) if self.waits else None
 
     def plan(self, memory: Memory) -> PlanSnapshots:
@@ -72,7 +71,6 @@ class OwnTurns(Schedule):
         return tuple(FragmentIndex(index) for index, at in due if memory.compute.steps >= at)
 
     def stepped(self, memory: Memory) -> bool:
-        """Report at once where a turn is due."""
         return memory.compute.steps in self._due(memory)
 
     def adopted(self, memory: Memory, update: FragmentUpdate) -> bool:

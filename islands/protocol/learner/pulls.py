@@ -62,7 +62,6 @@ class Pulls:
         return [group[fragment].ticket for group in groups if fragment in group]
 
     def knows(self, pull: PullFragment) -> bool:
-        """Whether this pull arrived before, and is open or answered."""
         return pull.ticket in self.known(pull.fragment)
 
     def overtaken(self, fragment: int, ticket: Ticket) -> bool:
@@ -92,7 +91,6 @@ class Pulls:
         return self.wanted.pop(fragment, skipped)
 
     def closed(self, fragment: int) -> None:
-        """Move the open pull of a fragment to the answered ones."""
         pull = self.end(fragment)
         assert pull is not None, "only an open pull is answered"
         self.answered[fragment] = pull
@@ -103,7 +101,6 @@ class Pulls:
         self.undecided.pop(fragment, None)
 
     def adopted(self, fragment: int) -> None:
-        """Drop the snapshot of a fragment, since an adoption replaced its base."""
         self.decided(fragment)
         self.snapshots.pop(fragment, None)
 

@@ -50,7 +50,6 @@ class LearnerState(Memory):
         fragments: int,
         kept: CheckpointedMoments | None = None,
     ) -> None:
-        """Start without an admission and without any published value."""
         super().__init__(
             settings=settings,
             membership=MembershipState(settings.run, Role.LEARNER, name, fingerprint),
@@ -91,7 +90,6 @@ class LearnerState(Memory):
         return self.actions
 
     def _report(self) -> None:
-        """Send a progress report if one is due and the link to the syncer is up."""
         reporting = self.reporting
         if reporting.due and self.membership.syncer_up and self.incarnation is not None:
             reporting.due = False

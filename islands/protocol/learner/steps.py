@@ -41,7 +41,6 @@ def allow(memory: Memory) -> None:
 
 
 def pass_over(memory: Memory) -> None:
-    """Have the schedule give up a merge that will not come."""
     if memory.schedule.pass_over(memory):
         allow(memory)
 
@@ -72,7 +71,6 @@ def on_grant(memory: Memory, grant: training.LeaseGranted) -> None:
 
 @FROM_SYNCER.handles(training.FinalRound)
 def on_final_round(memory: Memory, message: training.FinalRound) -> None:
-    """Stop at the next boundary, because the run closes."""
     if message.epoch >= memory.epoch_seen and not memory.compute.closing:
         memory.compute.closing = True
         memory.allow_steps(0, memory.compute.leases)
@@ -80,7 +78,6 @@ def on_final_round(memory: Memory, message: training.FinalRound) -> None:
 
 @FROM_SYNCER.handles(training.Paused)
 def on_paused(memory: Memory, message: training.Paused) -> None:
-    """Stop at the next boundary or resume, as an operator decided."""
     if message.epoch < memory.epoch_seen or message.paused is memory.compute.paused:
         return
     memory.compute.paused = message.paused

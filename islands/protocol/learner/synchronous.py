@@ -92,12 +92,10 @@ class Synchronous(Schedule):
     # --- the schedule ---------------------------------------------------------------------------
 
     def begin(self, memory: Memory) -> None:
-        """Count rounds from the present total, unless they are counted already."""
         if self.anchor is None:
             self.anchor = self.settled, memory.compute.steps
 
     def end(self, *, sound: bool) -> None:
-        """Forget all rounds; they are counted from the next incarnation's first step."""
         self.settled, self.anchor = -1, None
         self.beyond.clear()
 
@@ -144,7 +142,6 @@ class Synchronous(Schedule):
         return PlanSnapshots(tuple(map(FragmentIndex, due)), tuple(due.values()))
 
     def least_steps(self, memory: Memory, pull: PullFragment) -> int:
-        """Return the total at which the round is due."""
         if self.anchor is None or memory.compute.stopped:
             return super().least_steps(memory, pull)
         due = max(self.due(pull.ticket.round), memory.first_contribution(pull.fragment))
@@ -164,11 +161,9 @@ class Synchronous(Schedule):
         self._count_from(round_, steps)
 
     def adopted(self, memory: Memory, update: FragmentUpdate) -> bool:
-        """Wait no more for the round of a value."""
         self.settle(update.round, memory.compute.steps, memory.under_way())
         return True
 
     def rejected(self, memory: Memory, fate: ContributionFate) -> bool:
-        """Wait no more for the round of a contribution that was not applied."""
         self.settle(fate.ticket.round, memory.compute.steps, memory.under_way())
         return True
