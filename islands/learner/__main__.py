@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from islands.cli.command import main
 from islands.cli.parsing import Common
 from islands.protocol.errors import SettingsError
-from islands.settings.groups import ListenOptions, default_name
+from islands.settings.groups import default_name
 from islands.settings.host import LearnerOptions
 
 if TYPE_CHECKING:  # at run time they are imported where needed, so that --help answers at once
@@ -88,23 +88,19 @@ async def _peer_links(
         yield None
         return
     listening, limits = options.listening, limits_of(run.plan.layout)
-    check_peer_links(run.who.addresses, listening)
+    dialled_with_tls = any(url.startswith("wss:") for url in run.who.addresses)
+    if dialled_with_tls and listening.tls_certificate is None:
+        raise SettingsError(
+            "tls_certificate is not set; the hub is dialled with TLS and the learners of this run "
+            "gossip, so each of them needs a certificate with its key: without one, what learners "
+            "send to one another could be read on the way"
+        )
     peers = network_of(options.connecting, listening, token=keyring, limits=limits)
     try:
         await peers.open(listening.host, listening.port, advertise=listening.advertise)
         yield peers
     finally:
         await peers.close()
-
-
-def check_peer_links(supervisor: tuple[str, ...], listening: ListenOptions) -> None:
-    """Refuse to gossip without TLS where the hub is dialled with it."""
-    if any(url.startswith("wss:") for url in supervisor) and listening.tls_certificate is None:
-        raise SettingsError(
-            "tls_certificate is not set; the hub is dialled with TLS and the learners of this run "
-            "gossip, so each of them needs a certificate with its key: without one, what learners "
-            "send to one another could be read on the way"
-        )
 
 
 if __name__ == "__main__":

@@ -166,25 +166,22 @@ def test_it_never_waits_longer_than_its_limit() -> None:
     assert bench.of(actions.LoadMoments) == []
 
 
-def test_a_damaged_piece_ends_it() -> None:
-    bench = welcomed()
-    bench.piece(1, intact=False)
-    assert (bench.held(), bench.asked()) == ([], [])
-    assert bench.noted() == [("moments_fresh", "piece 1 was damaged")]
-
-
 @pytest.mark.parametrize(
-    ("pieces", "schema", "says"),
+    ("pieces", "schema", "intact", "says"),
     [
-        (0, SCHEMA, "ben has none to give"),
-        (PIECES, "lion", "those of ben are of another optimizer"),
-        (PIECES + 1, SCHEMA, "those of ben are of another optimizer"),
+        (0, SCHEMA, True, "ben has none to give"),
+        (PIECES, "lion", True, "those of ben are of another optimizer"),
+        (PIECES + 1, SCHEMA, True, "those of ben are of another optimizer"),
+        (PIECES, SCHEMA, False, "piece 0 was damaged"),
     ],
 )
-def test_a_donor_that_declines_ends_it_at_once(pieces: int, schema: str, says: str) -> None:
+def test_an_answer_that_is_no_good_ends_it_at_once(
+    pieces: int, schema: str, says: str, *, intact: bool
+) -> None:
     """Also one whose optimizer is another, or cut otherwise."""
     bench = welcomed()
-    bench.piece(0, pieces=pieces, schema=schema)
+    bench.piece(0, pieces=pieces, schema=schema, intact=intact)
+    assert (bench.held(), bench.asked()) == ([], [])
     assert bench.noted() == [("moments_fresh", says)]
     assert bench.of(actions.AllowSteps) == [actions.AllowSteps(500, LEASES)]
 
