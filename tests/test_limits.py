@@ -11,8 +11,8 @@ import pytest
 
 from islands.cli.schema import keys_of
 from islands.protocol.learner import actions as learner_actions
-from islands.protocol.learner import core as learner_core
 from islands.protocol.learner import events as learner_events
+from islands.protocol.learner import memory as learner_memory
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.supervisor import actions as supervisor_actions
 from islands.protocol.supervisor import core as supervisor_core
@@ -34,7 +34,7 @@ COUNTS: dict[str, Callable[[], int]] = {
     "tape_entries": lambda: len(ENTRIES),
     "learner_events": lambda: len(get_args(learner_events.Event)),
     "learner_actions": lambda: len(get_args(learner_actions.Action)),
-    "learner_fields": lambda: len(fields(learner_core.Core)),
+    "learner_fields": lambda: len(fields(learner_memory.Memory)),
     "syncer_events": lambda: len(get_args(syncer_events.Event)),
     "syncer_actions": lambda: len(get_args(syncer_actions.Action)),
     "syncer_fields": lambda: len(fields(syncer_memory.RunMemory)),

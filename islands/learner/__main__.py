@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING
 from islands.cli.command import main
 from islands.cli.parsing import Common
 from islands.protocol.errors import SettingsError
-from islands.settings.groups import ListenOptions, default_name
+from islands.settings.groups import default_name
 from islands.settings.host import LearnerOptions
 
 if TYPE_CHECKING:  # at run time they are imported where needed, so that --help answers at once
-    from pathlib import Path
-
-    from islands.learner.moments import CheckpointFile
     from islands.run.learner_process import FetchedRun
     from messaging.websocket.network import WebsocketNetwork
     from messaging.websocket.security import Keyring
 
 COMPUTE_END_S = 10.0
-"""How long the process waits at its end for a step that was dispatched."""
+"""Longest wait at the end for a step that was dispatched."""
 
 
 def entry(options: LearnerOptions, _: Common) -> int:
@@ -41,6 +38,7 @@ def entry(options: LearnerOptions, _: Common) -> int:
 
 
 async def _learn(options: LearnerOptions, name: str) -> int:
+    from islands.learner.moments import CheckpointFile
     from islands.model.memory import ADAM_MOMENTS, slow_write_s
     from islands.run.hosting.process_runtime import say
     from islands.run.learner_process import (
@@ -58,7 +56,10 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         run = await fetch_run(who, network)
         async with _peer_links(options, run, keyring) as peers:
             workload = await asyncio.to_thread(load_task, run, options)
-            kept = moments_of(options.folder, options.name, run)
+            kept = None  # for a learner without a name to restart under
+            if options.name is not None:
+                beginning = f"{run.spec.settings.run} {run.plan.begun}"
+                kept = CheckpointFile(options.folder / "processes" / options.name, beginning)
             compute = device_thread(workload, run, options, kept=kept)
             process = LearnerProcess(
                 run, compute, kept=kept, peers=peers, keyring=None if peers is None else keyring
@@ -87,31 +88,19 @@ async def _peer_links(
         yield None
         return
     listening, limits = options.listening, limits_of(run.plan.layout)
-    check_peer_links(run.who.addresses, listening)
+    dialled_with_tls = any(url.startswith("wss:") for url in run.who.addresses)
+    if dialled_with_tls and listening.tls_certificate is None:
+        raise SettingsError(
+            "tls_certificate is not set; the hub is dialled with TLS and the learners of this run "
+            "gossip, so each of them needs a certificate with its key: without one, what learners "
+            "send to one another could be read on the way"
+        )
     peers = network_of(options.connecting, listening, token=keyring, limits=limits)
     try:
         await peers.open(listening.host, listening.port, advertise=listening.advertise)
         yield peers
     finally:
         await peers.close()
-
-
-def check_peer_links(supervisor: tuple[str, ...], listening: ListenOptions) -> None:
-    """Refuse to gossip without TLS where the hub is dialled with it."""
-    if any(url.startswith("wss:") for url in supervisor) and listening.tls_certificate is None:
-        raise SettingsError(
-            "tls_certificate is not set; the hub is dialled with TLS and the learners of this run "
-            "gossip, so each of them needs a certificate with its key: without one, what learners "
-            "send to one another could be read on the way"
-        )
-
-
-def moments_of(folder: "Path", name: str | None, run: "FetchedRun") -> "CheckpointFile | None":
-    """Return where moments are kept; None for a learner without a name to restart under."""
-    from islands.learner.moments import CheckpointFile
-
-    beginning = f"{run.spec.settings.run} {run.plan.begun}"
-    return None if name is None else CheckpointFile(folder / "processes" / name, beginning)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """The learner's actor performs what `state.py` decides, and turns what happens into events.
 
-It keeps two sessions open by dialling out: one to the supervisor, one to the syncer. The device
-belongs to `compute`; the worker checks the digests of arriving values off the event loop.
+It dials the supervisor and the syncer. The device belongs to `compute`; the worker checks and
+encodes values off the event loop.
 """
 
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import assert_never
 
 from islands.actors.ports import Worker
@@ -20,33 +21,20 @@ from islands.learner.compute import (
     StepReport,
 )
 from islands.learner.gossip import GossipPort
-from islands.learner.moments import CheckpointFile, Pieces
+from islands.learner.moments import CheckpointFile
 from islands.numerics.error_feedback import ErrorFeedback
+from islands.protocol import sessions
 from islands.protocol.errors import RefusedError
 from islands.protocol.gossip.actions import GossipAction
 from islands.protocol.gossip.gossip import Gossip
 from islands.protocol.identities import LearnerName, Phase, Ticket
 from islands.protocol.learner import actions, events
-from islands.protocol.learner.core import FROM_SUPERVISOR, FROM_SYNCER
+from islands.protocol.learner.memory import FROM_SUPERVISOR, FROM_SYNCER
 from islands.protocol.learner.reports import Figures, Narrator, reported
 from islands.protocol.learner.state import LearnerState
+from islands.protocol.messages import training
 from islands.protocol.messages.membership import Leave
 from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.messages.training import (
-    FragmentUpdate,
-    Hello,
-    Progress,
-)
-from islands.protocol.sessions import (
-    DialSyncer,
-    DropSyncerLink,
-    Exit,
-    SupervisorLinkChanged,
-    SyncerLinkChanged,
-    ToSupervisor,
-    ToSyncer,
-    UpdateArrived,
-)
 from islands.protocol.settings.choices import Precision
 from islands.protocol.tape import learner_entries, process_entries
 from islands.protocol.tape.entry import Record
@@ -65,9 +53,9 @@ class LearnerActor(RoleActor[Item]):
         name: the learner's name, unique in the run.
         context: settings, layout, network and tape of the run.
         compute: drives the learner's device.
-        worker: takes in updates, and encodes contributions, off the event loop.
+        worker: does arithmetic off the event loop, in order.
         rng: source of the jitter between attempts to dial.
-        tell: receives one-sentence progress messages for the person at the terminal.
+        say: receives sentences for the person at the terminal.
         kept: the checkpoint in which an earlier process of this name left its moments.
     """
 
@@ -78,49 +66,39 @@ class LearnerActor(RoleActor[Item]):
         compute: Compute,
         worker: Worker,
         rng: random.Random,
-        tell: Callable[[str], object] | None = None,
+        say: Callable[[str], object] | None = None,
         kept: CheckpointFile | None = None,
     ) -> None:
         super().__init__(name, context)
-        layout, fragments = context.layout, len(context.layout.fragments)
-        self.state = LearnerState(
-            context.settings,
-            LearnerName(name),
-            layout.fingerprint,
-            fragments,
-            None if kept is None else kept.find(),
-        )
-        self.exit: Exit | None = None
+        settings, layout = context.settings, context.layout
+        who, fragments = LearnerName(name), len(layout.fragments)
+        checkpoint = None if kept is None else kept.find()
+        self.state = LearnerState(settings, who, layout.fingerprint, fragments, checkpoint)
+        self.exit: sessions.Exit | None = None
         self._compute = compute
         self._worker = worker
         self._rng = rng
-        self._tell = tell
-        self._narrator = Narrator(context.settings.timing)
+        self._say = say
+        self._kept = kept
+        self._narrator = Narrator()
         self._supervisor: Dialer | None = None
         self._syncer: Dialer | None = None
         self._syncer_address: str | None = None
         self._greeted: Link | None = None
-        self._pieces = Pieces(
-            send=self._send_up,
-            load=compute.command,
-            submit=worker.submit,
-            record=self.record,
-            post=self.post,
-            read_kept=(lambda: None) if kept is None else kept.read,
-        )
-        settings = context.settings
-        self._gossip = self._make_gossip()
+        schedule = self.state.schedule
+        self._gossip: GossipPort | None = None
+        if isinstance(schedule, Gossip):
+            self._gossip = GossipPort(self, compute.command, worker, rng, schedule)
         self._feedback = ErrorFeedback(
             settings.precision,
             keeps=settings.keeps_residuals,
-            exact=[fragment.averages for fragment in context.layout.fragments],
+            exact=[fragment.averages for fragment in layout.fragments],
             share=settings.top_k_share,
         )
         self._published = PublishedValues(layout, settings.update_precision)
         self._figures = Figures(f"{rng.getrandbits(64):016x}")
-        self._contributed = 0
+        self._contributed, self._figures_sent = 0, (0, 0)
         self._queued: dict[int, Ticket] = {}
-        self._figures_sent = (0, 0)
         self._sessions: list[Dialer] = []
 
     @property
@@ -133,22 +111,9 @@ class LearnerActor(RoleActor[Item]):
         others = 0 if self._gossip is None else self._gossip.links.bytes_received
         return others + sum(session.bytes_received for session in self._sessions)
 
-    def _make_gossip(self) -> GossipPort | None:
-        schedule = self.state.core.schedule
-        if not isinstance(schedule, Gossip):
-            return None
-        return GossipPort(
-            self,
-            command=self._compute.command,
-            worker=self._worker,
-            rng=self._rng,
-            roster=schedule,
-        )
-
     async def on_start(self) -> None:
-        """Dial the supervisor, start compute, and schedule the first heartbeat."""
         self._supervisor = self._session(
-            self.context.supervisor, self._from_supervisor, SupervisorLinkChanged
+            self.context.supervisor, self._from_supervisor, sessions.SupervisorLinkChanged
         )
         if self._gossip is not None:
             self._gossip.listen()
@@ -156,7 +121,6 @@ class LearnerActor(RoleActor[Item]):
         self._tick_later()
 
     async def on_message(self, message: Item) -> None:
-        """Handle one event and perform the actions that follow from it."""
         match message:
             case StepReport(event):
                 waits_s = message.gap_s, message.data_wait_s
@@ -186,7 +150,6 @@ class LearnerActor(RoleActor[Item]):
             raise RefusedError(self.exit.reason)
 
     def release(self) -> None:
-        """Stop the device's thread and the worker's."""
         self._compute.stop()
         self._worker.close()
         if self._gossip is not None:
@@ -203,16 +166,11 @@ class LearnerActor(RoleActor[Item]):
         for action in self.state.handle(event, now_s=self.now_s()):
             self._perform(action)
         self._send_last_figures()
-        if self._tell is not None:
-            core = self.state.core
-            for sentence in self._narrator.follow(
-                core.incarnation,
-                core.phase,
-                steps=core.compute.steps,
-                supervisor_up=core.membership.supervisor_up,
-                now_s=self.now_s(),
-            ):
-                self._tell(sentence)
+        if self._say is not None:
+            state = self.state
+            steps = state.compute.steps
+            for sentence in self._narrator.follow(state.incarnation, state.phase, steps):
+                self._say(sentence)
 
     def _send_figures(self) -> bool:
         """Send the step figures for the run's folder on the hub; returns whether they were sent."""
@@ -254,18 +212,18 @@ class LearnerActor(RoleActor[Item]):
             self._gossip.perform(action)
             return
         match action:
-            case ToSupervisor(message):
+            case sessions.ToSupervisor(message):
                 if isinstance(message, Leave):
                     self._send_figures()  # after Leave they would belong to no incarnation
                 self.send(self._link(self._supervisor), message)
-            case ToSyncer(message):
-                if isinstance(message, Progress | Hello):
-                    report = message.progress if isinstance(message, Hello) else message
+            case sessions.ToSyncer(message):
+                if isinstance(message, training.Progress | training.Hello):
+                    report = message.progress if isinstance(message, training.Hello) else message
                     self.record(reported(report))
                 self._send_up(message)
-            case DialSyncer(address):
+            case sessions.DialSyncer(address):
                 self._dial_syncer(address)
-            case DropSyncerLink(reason):
+            case sessions.DropSyncerLink(reason):
                 link = self._link(self._syncer)
                 if link is not None:
                     link.close(reason)
@@ -275,11 +233,9 @@ class LearnerActor(RoleActor[Item]):
                 self._settle(action)
             case actions.OfferSeed():
                 self._offer_seed(action)
-            case actions.ResetMoments():
-                self._compute.command(action)
-                self.record(learner_entries.MomentsReset())
             case (
                 actions.AdoptValue()
+                | actions.ResetMoments()
                 | actions.PlanSnapshots()
                 | actions.AllowSteps()
                 | actions.ReadValue()
@@ -291,9 +247,11 @@ class LearnerActor(RoleActor[Item]):
                 self.ref.tell_later(after_s, events.TimerDue())
             case Record(entry):
                 self.record(entry)
-            case actions.ToPeer() | actions.LoadCheckpoint():
-                self._pieces.perform(action)
-            case Exit(reason, failed):
+            case actions.ToPeer():
+                self._send_to_peer(action)
+            case actions.LoadCheckpoint():
+                self._load_checkpoint()
+            case sessions.Exit(reason, failed):
                 self.exit = action
                 self.record(process_entries.Exit(reason, failed))
                 self._send_figures()
@@ -305,6 +263,8 @@ class LearnerActor(RoleActor[Item]):
         if isinstance(action, actions.AdoptValue) and self._gossip is not None:
             self._gossip.adopts(action)
         self._compute.command(action)
+        if isinstance(action, actions.ResetMoments):
+            self.record(learner_entries.MomentsReset())
 
     @staticmethod
     def _link(dialer: Dialer | None) -> Link | None:
@@ -316,13 +276,13 @@ class LearnerActor(RoleActor[Item]):
         if self._syncer is not None:
             self._syncer.stop("the syncer moved")
         self._syncer_address = address
-        self._syncer = self._session(address, self._from_syncer, SyncerLinkChanged)
+        self._syncer = self._session(address, self._from_syncer, sessions.SyncerLinkChanged)
 
     def _session(
         self,
         address: str | tuple[str, ...],
         receive: Callable[[Envelope], None],
-        changed: type[SupervisorLinkChanged | SyncerLinkChanged],
+        changed: type[sessions.SupervisorLinkChanged | sessions.SyncerLinkChanged],
     ) -> Dialer:
         session = self.dial(
             address,
@@ -376,21 +336,15 @@ class LearnerActor(RoleActor[Item]):
         self._worker.submit(finish, send)
 
     def _settle(self, action: actions.SettleFeedback | actions.ResetFeedback) -> None:
-        """Tell the error feedback, in order, on the worker that encodes contributions."""
-        feedback = self._feedback
-
-        def settle() -> None:
-            if isinstance(action, actions.ResetFeedback):
-                feedback.reset()
-                return
-            merged = action.merged
+        """Settle or reset the error feedback on the worker that encodes contributions."""
+        settle = self._feedback.reset
+        if isinstance(action, actions.SettleFeedback):
+            merged, upto = action.merged, (action.epoch, action.round)
             applied = None if merged is None else (merged.epoch, merged.round)
-            feedback.settle(action.fragment, (action.epoch, action.round), applied)
-
+            settle = partial(self._feedback.settle, action.fragment, upto, applied)
         self._worker.submit(settle, lambda _: None)
 
     def _offer_seed(self, action: actions.OfferSeed) -> None:
-        """Send a fragment of version 0, once its digest was computed off the loop."""
         message, payload = action.message, action.payload
 
         def send(computed: str) -> None:
@@ -399,6 +353,30 @@ class LearnerActor(RoleActor[Item]):
                 self.post(events.SeedSkipped(message.fragment))
 
         self._worker.submit(lambda: digest(payload), send)
+
+    def _send_to_peer(self, action: actions.ToPeer) -> None:
+        peer, message, piece = action.peer, action.message, action.payload
+        if isinstance(message, StateRequest) or piece is None:
+            self._send_up(message, recipient=peer)
+            return
+
+        def send(computed: str) -> None:
+            if self._send_up(replace(message, digest=computed), (piece,), recipient=peer):
+                self.record(learner_entries.MomentsGiven(peer, message.piece))
+
+        self._worker.submit(lambda: digest(piece), send)
+
+    def _load_checkpoint(self) -> None:
+        """Load the moments on disk; one damaged piece makes all of them unusable."""
+        assert self._kept is not None, "the state has heard of a checkpoint"
+
+        def load(pieces: tuple[memoryview, ...] | None) -> None:
+            if pieces is None:
+                self.post(events.MomentsLoaded(taken=False))
+            else:
+                self._compute.command(actions.LoadMoments(pieces))
+
+        self._worker.submit(self._kept.read, load)
 
     def _send_up(
         self,
@@ -411,7 +389,7 @@ class LearnerActor(RoleActor[Item]):
         """Send to the syncer, or through it to a peer, on the bulk lane if there is a payload."""
         lane = Lane.BULK if payload else Lane.CONTROL
         link = self._link(self._syncer)
-        if isinstance(message, Hello):
+        if isinstance(message, training.Hello):
             self._greeted = link
         elif link is not self._greeted:
             return False  # a new link opened, and the state has not handled that event yet
@@ -426,19 +404,34 @@ class LearnerActor(RoleActor[Item]):
 
     def _from_syncer(self, envelope: Envelope) -> None:
         body = envelope.body
-        if isinstance(body, FragmentUpdate):
+        if isinstance(body, training.FragmentUpdate):
             self._check_update(body, envelope.payload)
         elif isinstance(body, StateRequest):
             self.post(events.StateRequested(envelope.sender, body))
         elif isinstance(body, StateOffer):
-            self._pieces.receive(envelope, body)
+            self._receive_piece(envelope, body)
         elif body in FROM_SYNCER:
             self.post(events.FromSyncer(body))
 
-    def _check_update(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
-        """Take in an update off the loop, then pass the value to the state."""
+    def _receive_piece(self, envelope: Envelope, offer: StateOffer) -> None:
+        """Check a peer's piece of moments; an offer without payload declines."""
+        sender = envelope.sender
+        if len(envelope.payload) != 1:
+            none = replace(offer, pieces=0)
+            self.post(events.PieceArrived(sender, none, memoryview(b""), intact=False))
+            return
+        payload = envelope.payload[0]
 
+        def arrive(computed: str) -> None:
+            intact = computed == offer.digest
+            self.post(events.PieceArrived(sender, offer, payload, intact))
+
+        self._worker.submit(lambda: digest(payload), arrive)
+
+    def _check_update(
+        self, update: training.FragmentUpdate, payload: tuple[memoryview, ...]
+    ) -> None:
         def arrive(taken: Taken) -> None:
-            self.post(UpdateArrived(update, taken.intact, taken.value))
+            self.post(sessions.UpdateArrived(update, taken.intact, taken.value))
 
         self._published.take_in(update, payload, self._worker, record=self.record, arrived=arrive)

@@ -1,12 +1,8 @@
-"""A boundary between two steps: what is carried out there, and whether a step follows.
+"""A boundary between two steps: it carries out commands, and says whether a step follows.
 
-In order, it carries out the commands that arrived (adopt, allow, plan, read, reset), then takes
-snapshots of the planned fragments, then pieces of moments that a peer waits for. All of these are
-dispatched without waiting for the device, except two that happen once, before the first step:
-reading a value, and loading moments.
-
-Totals count dispatched steps over the life of the process, so a snapshot or an adoption at a
-boundary carries exactly the steps that it contains.
+In order, it carries out the commands that arrived, then takes snapshots of the planned fragments,
+then pieces of moments that a peer waits for. It waits for the device only to read a value or load
+moments, once before the first step. Totals count dispatched steps over the life of the process.
 """
 
 from collections import deque
@@ -22,27 +18,10 @@ from islands.learner.step_data import StepData
 from islands.model.interfaces import Model, Snapshot
 from islands.numerics.codecs import decode
 from islands.protocol.errors import InvariantError
-from islands.protocol.gossip.actions import (
-    AdoptMixed,
-    GossipEngineAction,
-    HoldValue,
-    ReturnToOrigin,
-    TakeOver,
-    TakeShare,
-)
+from islands.protocol.gossip import actions as gossip_actions
 from islands.protocol.gossip.events import WorkGathered
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
-from islands.protocol.learner import events
-from islands.protocol.learner.actions import (
-    AdoptValue,
-    AllowSteps,
-    EngineAction,
-    LoadMoments,
-    PlanSnapshots,
-    ReadMoments,
-    ReadValue,
-    ResetMoments,
-)
+from islands.protocol.learner import actions, events
 from islands.protocol.learner.learning_rate_clock import clock_of
 from islands.protocol.messages.training import Merged
 from islands.protocol.ranges import Ranges
@@ -69,10 +48,7 @@ def share_of(value: NDArray[T], ranges: Ranges) -> NDArray[T]:
 
 @dataclass(frozen=True, slots=True)
 class PendingSnapshot:
-    """A snapshot in transit to the host, with the base and the totals at its boundary.
-
-    It is for the share of a `round`, if it has one.
-    """
+    """A snapshot in transit to the host; that of a `round` is a share for neighbours."""
 
     fragment: FragmentIndex
     base: Version
@@ -83,26 +59,20 @@ class PendingSnapshot:
 
     def on_host(self) -> events.SnapshotTaken:
         """Wait until the copy has ended; returns the event that reports it."""
-        return events.SnapshotTaken(
-            fragment=self.fragment,
-            base=self.base,
-            steps=self.steps,
-            tokens=self.tokens,
-            payload=self.snapshot.buffer(),
-            round=self.round,
-        )
+        payload = self.snapshot.buffer()
+        totals = self.steps, self.tokens
+        return events.SnapshotTaken(self.fragment, self.base, *totals, payload, self.round)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingPiece:
-    """A piece of moments in transit to the host, and then to a peer."""
+    """A piece of moments in transit to the host, for a peer."""
 
     piece: int
     asker: str
     snapshot: Snapshot
 
     def on_host(self) -> events.MomentsRead:
-        """Wait until the copy has ended; returns the event that reports it."""
         return events.MomentsRead(self.piece, self.asker, self.snapshot.buffer())
 
 
@@ -113,7 +83,7 @@ class Dispatched(Protocol):
         """Wait until the step is done and return its loss; None if the loss is not known."""
 
     def metrics(self) -> dict[str, float]:
-        """Return what else the step reports, once it is done, by name."""
+        """Return further figures of the step, once it is done, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +97,14 @@ class Running:
 
 
 class Copier(Protocol):
-    """Waits for copies to the host that a boundary has begun, and reports them."""
+    """Waits for copies to the host that were just dispatched, and reports them."""
 
     def may_begin(self, fragment: FragmentIndex, steps: int) -> bool:
         """Whether there is room for one more snapshot, at a boundary with this total of steps."""
 
-    def await_snapshot(self, taken: PendingSnapshot) -> None:
-        """Receive a snapshot as soon as it is dispatched."""
+    def await_snapshot(self, taken: PendingSnapshot) -> None: ...
 
-    def await_piece(self, taken: PendingPiece) -> None:
-        """Receive a piece of moments as soon as it is dispatched."""
+    def await_piece(self, taken: PendingPiece) -> None: ...
 
 
 class Boundary:
@@ -146,11 +114,8 @@ class Boundary:
     and `late` that only a batch does that has not been read yet.
 
     Args:
-        model: the arrays that are trained.
-        settings: settings of the run.
-        data: what steps are taken on.
+        data: of the steps.
         report: receives an event for every command that has a result.
-        copier: waits for copies to the host.
     """
 
     def __init__(
@@ -170,18 +135,18 @@ class Boundary:
         self.tokens = 0
         self.order = 0
         self.resets = 0
-        self.commands: deque[EngineAction] = deque()
+        self.commands: deque[actions.EngineAction] = deque()
         self._settings = settings
         self._report = report
         self._copier = copier
-        self._asked: deque[ReadMoments] = deque()
+        self._asked: deque[actions.ReadMoments] = deque()
         self._owed = False  # whether an `AllowSteps` has no answer yet
-        self._told: tuple[bool, bool] | None = (False, False)  # waiting and late, as told last
+        self._reported: tuple[bool, bool] | None = (False, False)  # waiting and late
         self._next_tokens = 0
         self._clock = clock_of(settings, len(model.layout.fragments))
         self._until_tokens = 0
         self._until_steps: int | None = None
-        self._plan = PlanSnapshots(())
+        self._plan = actions.PlanSnapshots(())
         self._bases: dict[int, Version] = {}
         self._began_at: dict[int, int] = {}
         self._merged: dict[int, tuple[int, int]] = {}
@@ -197,12 +162,10 @@ class Boundary:
 
     @property
     def unread(self) -> bool:
-        """Whether pieces of moments wait for further boundaries."""
         return bool(self._asked)
 
     @property
     def clock(self) -> float:
-        """The learning-rate clock at the next step: the fleet's count of steps."""
         return self._clock.at(self.steps)
 
     def has_work(self, *, wanted: bool = True) -> bool:
@@ -218,32 +181,30 @@ class Boundary:
         merging = self._until_steps is not None and self.steps >= self._until_steps
         self.waiting = unused and merging
         able = unused and not merging and wanted
-        found = able and self.data.ready()
-        self.late = able and not found and self.data.expecting
-        if found:
-            self._next_tokens, self._owed, self._told = tokens or 0, False, None
-        while not (found or self.waiting or self.late) and self.commands:
+        ready = able and self.data.ready()
+        self.late = able and not ready and self.data.expecting
+        if ready:
+            self._next_tokens, self._owed, self._reported = tokens or 0, False, None
+        while not (ready or self.waiting or self.late) and self.commands:
             self._perform(self.commands.popleft())
-        return found
+        return ready
 
     def stepped(self, step: Dispatched) -> Running:
-        """Count a step that was dispatched, as `has_work` allowed."""
         self.data.booked()
         self.steps += 1
         self.tokens += self._next_tokens
         return Running(step, self.steps, self.tokens, self.data.leases)
 
     def idled(self) -> events.Idled | None:
-        """Return the event that no step follows, and why; None if that was told before."""
-        if not self._owed and self._told == (self.waiting, self.late):
+        """Return the event that no step follows, and why; None if that was reported before."""
+        if not self._owed and self._reported == (self.waiting, self.late):
             return None
-        self._owed, self._told = False, (self.waiting, self.late)
+        self._owed, self._reported = False, (self.waiting, self.late)
         return events.Idled(
             self.steps, self.tokens, self.data.leases, self.order, self.waiting, self.late
         )
 
     def carry_out(self) -> None:
-        """Carry out commands and copies."""
         for command in self._due():
             self._perform(command)
         plan = self._plan
@@ -254,44 +215,44 @@ class Boundary:
             snapshot = self.model.read_moments(asked.piece)
             self._copier.await_piece(PendingPiece(asked.piece, asked.asker, snapshot))
 
-    def _due(self) -> Iterator[EngineAction]:
-        """Take the commands in their order, but for values that are to be adopted later."""
+    def _due(self) -> Iterator[actions.EngineAction]:
+        """Yield the commands in their order, but for values that are to be adopted later."""
         later = []
         while self.commands:
             command = self.commands.popleft()
-            if isinstance(command, AdoptValue) and command.at_steps > self.steps:
+            if isinstance(command, actions.AdoptValue) and command.at_steps > self.steps:
                 later.append(command)
             else:
                 yield command
         self.commands.extend(later)
 
-    def _perform(self, command: EngineAction) -> None:
-        if isinstance(command, GossipEngineAction):
+    def _perform(self, command: actions.EngineAction) -> None:
+        if isinstance(command, gossip_actions.GossipEngineAction):
             self._gossip(command)
             return
         match command:
-            case AdoptValue():
+            case actions.AdoptValue():
                 self._adopt(command)
-            case PlanSnapshots():
+            case actions.PlanSnapshots():
                 self._plan = command
-            case AllowSteps(until_tokens, leases, order, until_steps):
+            case actions.AllowSteps(until_tokens, leases, order, until_steps):
                 self.order, self._until_steps = order, until_steps
                 self._until_tokens, self._owed = until_tokens, True
                 self.data.follow(leases)
-            case ReadValue(request, incarnation):
+            case actions.ReadValue(request, incarnation):
                 payload = as_buffer(self.model.base_of(request.fragment))
                 self._report(events.ValueRead(request, incarnation, payload))
-            case ResetMoments():
+            case actions.ResetMoments():
                 self.model.reset_moments()
                 self.resets += 1
-            case ReadMoments():
+            case actions.ReadMoments():
                 self._asked.append(command)
-            case LoadMoments(pieces):
+            case actions.LoadMoments(pieces):
                 self._report(events.MomentsLoaded(self._load(pieces)))
             case _:
                 assert_never(command)
 
-    def _adopt(self, adopt: AdoptValue) -> None:
+    def _adopt(self, adopt: actions.AdoptValue) -> None:
         """Replace the base, and the local value too unless local work is to be carried over."""
         fragment = adopt.fragment
         if adopt.incarnation != self._incarnation:  # rounds and clock may count from another start
@@ -312,38 +273,31 @@ class Boundary:
         self._report_adopted(fragment, adopt.version, adopt.incarnation, carried=adopt.carry)
 
     def _report_adopted(
-        self,
-        fragment: FragmentIndex,
-        version: Version,
-        incarnation: Incarnation,
-        *,
-        carried: bool = False,
+        self, fragment: FragmentIndex, version: Version, who: Incarnation, *, carried: bool = False
     ) -> None:
-        event = events.ValueAdopted(
-            fragment, version, self.steps, self.tokens, incarnation, carried
-        )
-        self._report(event)
+        totals = self.steps, self.tokens
+        self._report(events.ValueAdopted(fragment, version, *totals, who, carried))
 
-    def _gossip(self, command: GossipEngineAction) -> None:
-        """Carry out what gossip asks for; the version that is held does not change by it."""
+    def _gossip(self, command: gossip_actions.GossipEngineAction) -> None:
+        """Carry out a command of gossip, which changes no version that is held."""
         fragment = command.fragment
         match command:
-            case TakeShare(_, round_, clock):
+            case gossip_actions.TakeShare(_, round_, clock):
                 self._clock.carried(clock, epoch=0, steps=self.steps)
                 self._copy(fragment, "float32", round_)
-            case AdoptMixed(_, steps_total):
+            case gossip_actions.AdoptMixed(_, steps_total):
                 if steps_total == self.steps:  # avoid rounding errors
                     self.model.adopt(fragment, _floats(command.value))
                 else:
                     gradient = _floats(command.gradient)
                     self.model.carry_on(fragment, _floats(command.value), gradient)
-            case TakeOver(_, clock):
+            case gossip_actions.TakeOver(_, clock):
                 self._clock.carried(clock, epoch=0, steps=self.steps)
                 self.model.adopt(fragment, _floats(command.value))
-            case HoldValue(_, version, incarnation):
+            case gossip_actions.HoldValue(_, version, incarnation):
                 self._bases[fragment], self._began_at[fragment] = version, self.steps
                 self._report_adopted(fragment, version, incarnation)
-            case ReturnToOrigin():
+            case gossip_actions.ReturnToOrigin():
                 gradient = _floats(command.gradient)
                 self.model.carry_on(fragment, _floats(command.value), gradient)
                 self._taken_at.pop(fragment, None)
@@ -361,7 +315,7 @@ class Boundary:
         self._merged[fragment] = merged.epoch, merged.round
         return True
 
-    def _carry_on(self, adopt: AdoptValue, merged: Merged | None) -> None:
+    def _carry_on(self, adopt: actions.AdoptValue, merged: Merged | None) -> None:
         """Replace the base, and keep the local work that the new base does not contain."""
         fragment, sent = adopt.fragment, None
         if merged is not None:
@@ -407,20 +361,10 @@ class Boundary:
         self._copy(fragment, self._settings.precision.of_snapshots)
 
     def _copy(
-        self,
-        fragment: FragmentIndex,
-        precision: SnapshotPrecision,
-        round_: int | None = None,
+        self, fragment: FragmentIndex, precision: SnapshotPrecision, round_: int | None = None
     ) -> None:
-        """Begin a snapshot, relative to the base that is held."""
-        taken = PendingSnapshot(
-            fragment=fragment,
-            base=self._bases[fragment],
-            steps=self.steps,
-            tokens=self.tokens,
-            snapshot=self.model.snapshot(fragment, precision),
-            round=round_,
-        )
+        base, snapshot = self._bases[fragment], self.model.snapshot(fragment, precision)
+        taken = PendingSnapshot(fragment, base, self.steps, self.tokens, snapshot, round_)
         self._copier.await_snapshot(taken)
 
 

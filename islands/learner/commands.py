@@ -1,7 +1,7 @@
 """The commands that wait for a boundary, and how the thread that steps waits for them.
 
-A learner on one host takes what has come (`LocalCommands`). On several hosts all must carry out the
-same commands at the same boundary, so there the hosts agree on them first (`islands.island`).
+A boundary of a learner on one host carries out all commands that have come (`LocalCommands`).
+Several hosts first agree on the commands of each boundary (`islands.island`).
 """
 
 import threading
@@ -12,20 +12,17 @@ from typing import Protocol
 from islands.protocol.learner.actions import AdoptValue, EngineAction
 
 STEPPING = "taking a step"
-"""What the thread that steps does, unless something else is said."""
+"""The usual activity of the thread that steps."""
 
 TO_STEP, TO_WAIT, TO_LEAVE = "to take a step", "to take no step", "to leave"
-"""What the thread comes to a boundary for."""
+"""The reasons to come to a boundary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A boundary that a host's thread came to, which must be told alike by all hosts of an island.
+    """A boundary that a host's thread came to, alike on all hosts of an island.
 
-    Attributes:
-        boundary: Its number, from 0 on.
-        steps: How many steps were counted before it.
-        to: What the thread came to it for.
+    `boundary` is its number from 0 on, `steps` were counted before it, and `to` is the reason.
     """
 
     boundary: int
@@ -35,21 +32,16 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class BookCopy:
-    """Every host has copied its share of a fragment's oldest snapshot that is in transit.
+    """Every host has copied its slice of a fragment's oldest snapshot that is in transit.
 
-    On one host the thread that copies books it at once; several hosts book it at one boundary,
-    since what is in transit decides which snapshots are taken.
+    Several hosts book that at one boundary, since it decides which snapshots are taken next.
     """
 
     fragment: int
 
 
 def enqueue(commands: MutableSequence[EngineAction], command: EngineAction) -> None:
-    """Queue a command for the next boundary.
-
-    A value to adopt replaces one that waits for the same fragment, so at most one value per
-    fragment is kept while a step takes long or hangs.
-    """
+    """Queue a command for the next boundary, with one value to adopt per fragment at most."""
     if isinstance(command, AdoptValue):
         for waiting in commands:
             if isinstance(waiting, AdoptValue) and waiting.fragment == command.fragment:
@@ -62,9 +54,9 @@ class Commands(Protocol):
     """The commands that wait for a boundary.
 
     Attributes:
-        agreed: Whether several hosts agree on what each boundary carries out. Then nothing that
-            depends on one host's timing may decide what its thread dispatches.
-        doing: What the thread that steps does, for people.
+        agreed: Whether several hosts agree on them. Then the timing of one host must not decide
+            what its thread dispatches.
+        doing: The activity of the thread that steps, for people.
     """
 
     agreed: bool
@@ -78,24 +70,16 @@ class Commands(Protocol):
         """Queue a command; called on the actor's loop, and never waits for the device."""
 
     def take(self, steps: int = 0, to: str = TO_STEP) -> Sequence[EngineAction | BookCopy]:
-        """Return what this boundary is to carry out, in order; called once at each boundary.
-
-        Args:
-            steps: how many steps were counted before it.
-            to: what the thread comes to it for.
-        """
+        """Return the commands of this boundary, in order; called once at each."""
 
     def rest(self, steps: int = 0) -> Sequence[EngineAction | BookCopy]:
-        """Let no further boundary follow, and return what none carries out.
-
-        It is called on the thread that steps, and is no boundary itself.
-        """
+        """Let no further boundary follow, and return the commands that none carries out."""
 
     def sleep(self, limit_s: float | None = None) -> None:
         """Wait until there may be something to do at a boundary, or for so long at most."""
 
     def wake(self) -> None:
-        """End a `sleep`, as something else has come that a boundary waits for."""
+        """End a `sleep`, as a batch or room has come that a boundary waits for."""
 
     def stop(self) -> None:
         """Let no further boundary follow."""
@@ -119,19 +103,16 @@ class LocalCommands:
             self._changed.notify()
 
     def take(self, steps: int = 0, to: str = TO_STEP) -> list[EngineAction]:
-        """Return the commands that have come, whatever the boundary is for."""
         del steps, to
         with self._changed:
             inbox, self._inbox = self._inbox, []
         return inbox
 
     def rest(self, steps: int = 0) -> list[EngineAction]:
-        """Let no boundary follow, and return the commands that have come."""
         self.ended = True
         return self.take(steps, TO_LEAVE)
 
     def sleep(self, limit_s: float | None = None) -> None:
-        """Wait until a command has come, `wake` or `stop` was called, or the time has passed."""
         with self._changed:
             while not (self._inbox or self.ended or self._news):
                 if not self._changed.wait(limit_s):
@@ -139,7 +120,6 @@ class LocalCommands:
             self._news = False
 
     def wake(self) -> None:
-        """End a `sleep`."""
         with self._changed:
             self._news = True
             self._changed.notify()

@@ -23,10 +23,8 @@ STARVED_AFTER_S = 1.0
 class StepReport:
     """A finished step with the figures that only the metrics need.
 
-    `gap_s` is an upper bound of the time in which the device had nothing to do before the next
-    step was dispatched. `data_wait_s` is the time before it in which there was nothing to do, as no
-    batch had been read yet; it is part of neither `gap_s` nor the step's time. `loss` is None if
-    the loop that took the step does not tell it. `metrics` are what else the step reports, by name.
+    `gap_s` is an upper bound of the device's idle time before the next step was dispatched, but for
+    `data_wait_s`, in which no batch had been read yet. `loss` is None where it is not known.
     """
 
     event: events.StepFinished
@@ -39,7 +37,6 @@ class StepReport:
     def of(
         cls, running: Running, loss: float | None, took_s: float, gap_s: float, data_wait_s: float
     ) -> Self:
-        """Return the report of a step that is done."""
         finite = loss is None or isfinite(loss)
         steps, tokens, leases = running.steps, running.tokens, running.leases
         event = events.StepFinished(steps, tokens, took_s, finite, leases)
@@ -55,22 +52,12 @@ class CheckpointWritten:
 
 @dataclass(frozen=True, slots=True)
 class ComputeFailed:
-    """The trainer raised an error, so the learner cannot go on."""
+    """The trainer raised an error that ends the learner."""
 
     error: Exception
 
 
-ComputeEvent = (
-    events.TrainerMade
-    | events.TrainerReady
-    | StepReport
-    | events.Idled
-    | events.SnapshotTaken
-    | events.MomentsRead
-    | EngineEvent
-    | CheckpointWritten
-    | ComputeFailed
-)
+ComputeEvent = events.ComputeReport | EngineEvent | StepReport | CheckpointWritten | ComputeFailed
 Post = Callable[[ComputeEvent], object]
 
 
@@ -85,7 +72,7 @@ class Compute(Protocol):
         """Build and compile, then obey commands; report through `post` on the actor's loop."""
 
     def command(self, command: EngineAction) -> None:
-        """Queue a command for the next step boundary."""
+        """Queue a command for the next step boundary; never waits for the device."""
 
     def stop(self) -> None:
         """Stop at the next boundary, without another report."""
@@ -99,15 +86,12 @@ class Outlet:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self, post: Post) -> None:
-        """Post from now on; called on the actor's loop."""
         self._post, self._loop = post, asyncio.get_running_loop()
 
     def close(self) -> None:
-        """Discard reports from now on."""
         self._loop = None
 
     def report(self, event: ComputeEvent) -> None:
-        """Post an event, unless the outlet or the loop is closed."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             with suppress(RuntimeError):  # the loop closed between the check and the call
@@ -115,9 +99,8 @@ class Outlet:
 
 
 def made(model: Model) -> events.TrainerMade:
-    """The event that tells what is known of a model before it has compiled."""
     return events.TrainerMade(model.moments_schema, model.moment_pieces, model.hardware)
 
 
 def nobody(_: ComputeEvent) -> None:
-    """Discard an event, since no actor has started this compute."""
+    """Discard an event of a compute that no actor has started."""

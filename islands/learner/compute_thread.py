@@ -31,11 +31,9 @@ class ComputeThread:
 
     Args:
         make_trainer: builds the trainer; called on that thread.
-        settings: settings of the run.
         name: the learner's name, which its threads carry.
-        kept: file that keeps the moments for a later process of this name; None to keep none.
+        kept: file that keeps the moments for a later process of this name, if there is one.
         commands: where commands wait for their boundary; by default on this host alone.
-        clock: tells how long steps take.
     """
 
     def __init__(
@@ -60,12 +58,10 @@ class ComputeThread:
 
     @property
     def compiling(self) -> bool:
-        """Whether the trainer compiles at this moment; called from the loop's thread."""
         return self._trainer is not None and self._trainer.compiling
 
     @property
     def model(self) -> Model | None:
-        """The trainer's model; None until it was made."""
         return self._trainer
 
     def start(self, post: Post) -> None:
@@ -73,11 +69,9 @@ class ComputeThread:
         self._thread.start()
 
     def command(self, command: EngineAction) -> None:
-        """Hand a command to the thread; never waits for the device."""
         self._commands.put(command)
 
     def stop(self) -> None:
-        """Ask the thread to end, which it does at its next boundary."""
         self._outlet.close()
         self._commands.stop()
 
@@ -128,14 +122,13 @@ class ComputeThread:
             keeper.at_the_end(trainer, boundary.versions, boundary.steps)
 
     def _make_reader(self, trainer: Trainer) -> ReadAhead:
-        """Make what reads batches ahead; hosts that agree wait for each of them."""
         commands = self._commands
 
-        def waits(what: str) -> None:
-            commands.doing = what or STEPPING
+        def waits(doing: str) -> None:
+            commands.doing = doing or STEPPING
 
-        told = waits if commands.agreed else None
-        return ReadAhead(trainer.batches, f"read-{self._name}", commands.wake, told)
+        waiting = waits if commands.agreed else None
+        return ReadAhead(trainer.batches, f"read-{self._name}", commands.wake, waiting)
 
     def _make_keeper(self) -> CheckpointWriter | None:
         if self._kept is None:
@@ -149,8 +142,8 @@ class ComputeThread:
     def _set_up(self) -> tuple[Trainer, TrainerData]:
         """Build and compile; an error here recurs at every start, so the user must mend it.
 
-        The exception is a device or a host that has no memory yet, for instance because its last
-        process was killed just now: this ends the process like any failure, so it is restarted.
+        A device or host that has no memory yet, as its last process was just killed, ends the
+        process like any failure: it is restarted.
         """
         try:
             trainer = self._trainer = self._make_trainer()
@@ -175,6 +168,5 @@ class ComputeThread:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether an error at the start may not recur at the next start."""
     passing = isinstance(error, OSError) and not isinstance(error, STAYS)
     return passing or lacks_memory(error)

@@ -1,10 +1,9 @@
 """Copies from a device to its host: threads that wait for them, and how many may be in transit.
 
-Ordinarily the copy of a snapshot overlaps the next step, so two of a fragment are in transit at
-times: those of the running step and of the next. Copies are done one after another, so where they
-take longer than steps, a copy begun too early delays all others. Then each fragment has at most one
-in transit, and a boundary begins only as many as keep the transfer busy until the next boundary,
-the most urgent first. So memory is bounded, and every copy that was begun arrives.
+Ordinarily the copy of a snapshot overlaps the next step, so two of a fragment may be in transit.
+Where copies, which are done one after another, take longer than steps, each fragment has at most
+one in transit, and a boundary begins only as many as keep the transfer busy until the next one, the
+most urgent first. So memory is bounded, and every copy that was begun arrives.
 """
 
 import threading
@@ -29,12 +28,11 @@ LAG_ORDINARY_STEPS = 1
 class SnapshotCopies:
     """The snapshots in transit.
 
-    `under_way` holds, by fragment, the totals of steps at which they were taken. `steps` is the
+    `in_transit` holds, by fragment, the totals of steps at which they were taken. `steps` is the
     total at the last boundary, and `lag_steps` how many steps were dispatched while the copy that
-    arrived last was in transit. While compute stands still this lag is too small, so it decreases
-    only with the next step: otherwise all fragments would be copied at once, and the one asked for
-    next would wait behind all of them. `room` is the limit for all fragments together while copies
-    lag; it follows from how many `arrived` during the step before.
+    arrived last was in transit. It decreases only with the next step: while compute takes none, all
+    fragments would be copied at once, and the one asked for next would wait behind them. `room` is
+    the limit for all fragments while copies lag, by how many `arrived` during the step before.
     """
 
     steps: int = 0
@@ -42,44 +40,36 @@ class SnapshotCopies:
     newest_lag_steps: int = 0
     room: int = COPIES_MAX
     arrived: int = 0
-    under_way: dict[int, deque[int]] = field(default_factory=dict)
+    in_transit: dict[int, deque[int]] = field(default_factory=dict)
 
     def may_begin(self, fragment: int, steps: int) -> bool:
-        """Whether one more snapshot of a fragment may be taken at a boundary."""
         if steps != self.steps:
             self.lag_steps = self.newest_lag_steps
             self.room, self.arrived = COPIES_MAX + self.arrived, 0
         self.steps = steps
-        mine = len(self.under_way.get(fragment, ()))
+        mine = len(self.in_transit.get(fragment, ()))
         if self.lag_steps <= LAG_ORDINARY_STEPS:
             return mine < COPIES_MAX
-        return mine == 0 and sum(map(len, self.under_way.values())) < self.room
+        return mine == 0 and sum(map(len, self.in_transit.values())) < self.room
 
     def begin(self, fragment: int, steps: int) -> None:
-        """Note that the copy of a snapshot has begun."""
-        self.under_way.setdefault(fragment, deque()).append(steps)
+        self.in_transit.setdefault(fragment, deque()).append(steps)
 
     def arrive(self, fragment: int) -> None:
         """Note that a fragment's oldest snapshot in transit has reached the host."""
         self.arrived += 1
-        self.newest_lag_steps = self.steps - self.under_way[fragment].popleft()
+        self.newest_lag_steps = self.steps - self.in_transit[fragment].popleft()
         self.lag_steps = max(self.lag_steps, self.newest_lag_steps)
 
 
 class OrderedThread:
-    """A thread that does its work in the order in which it was given.
-
-    Args:
-        name: name of the thread.
-        failed: receives the error with which work ended; called on the thread.
-    """
+    """A thread that does work in order, and calls `failed` with the error that ended a piece."""
 
     def __init__(self, name: str, failed: Callable[[Exception], object]) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._failed = failed
 
     def submit(self, work: Callable[[], object]) -> None:
-        """Have the thread do some work after all before it, unless it was closed."""
         with suppress(RuntimeError):  # it was closed: nobody listens any more
             self._pool.submit(self._attempt, work)
 
@@ -97,11 +87,9 @@ class CopyThread(OrderedThread):
     """Waits for snapshots and pieces of moments, one after another, and reports their arrival.
 
     Args:
-        name: name of the learner, which the thread carries.
         report: receives the event of each arrival; called on the thread.
-        failed: receives the error with which a copy ended; called on the thread.
         room: called on the thread whenever a boundary may begin a snapshot that had no room.
-        books: whether a snapshot that has arrived counts as in transit no more; else `book` tells.
+        books: whether a snapshot that has arrived is booked at once, and not by `book`.
     """
 
     def __init__(
@@ -121,12 +109,10 @@ class CopyThread(OrderedThread):
         self._books = books
 
     def may_begin(self, fragment: FragmentIndex, steps: int) -> bool:
-        """Whether a further snapshot of a fragment may begin, given those still being copied."""
         with self._lock:
             return self._copies.may_begin(fragment, steps)
 
     def book(self, fragment: int) -> None:
-        """Count a fragment's oldest snapshot as in transit no more."""
         with self._lock:
             self._copies.arrive(fragment)
 

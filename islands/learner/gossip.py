@@ -32,20 +32,11 @@ Floats = NDArray[np.float32]
 
 
 class GossipPort:
-    """The effects of gossip for one learner's actor.
-
-    Args:
-        actor: the learner's actor.
-        command: commands compute.
-        worker: does arithmetic off the loop, in order.
-        rng: source of the jitter between attempts to dial.
-        roster: the learners that are known.
-    """
+    """The effects of gossip for one learner's actor; the worker does arithmetic in order."""
 
     def __init__(
         self,
         actor: RoleActor[Any],
-        *,
         command: Callable[[actions.GossipEngineAction], object],
         worker: Worker,
         rng: random.Random,
@@ -62,15 +53,13 @@ class GossipPort:
         )
 
     def listen(self) -> None:
-        """Let others dial this learner, and have the supervisor hear where."""
         self._roster.listens(self.links.listen())
 
     def adopts(self, action: AdoptValue) -> None:
-        """Begin with a published value that compute is about to adopt."""
         self._values.begin(action.fragment, action.payload)
 
     def take_snapshot(self, taken: SnapshotTaken, round_: int) -> None:
-        payload = self._values.share(taken.fragment, taken.payload)
+        payload = as_buffer(self._values.slow[taken.fragment].value), taken.payload
 
         def post(computed: str) -> None:
             self._post(events.ShareTaken(taken.fragment, round_, taken.steps, computed, payload))
@@ -114,7 +103,7 @@ class GossipPort:
         self._worker.submit(work, post)
 
     def _give(self, peer: str, message: ValueGiven) -> None:
-        (value, _) = self._values.share(message.fragment, memoryview(b""))
+        value = as_buffer(self._values.slow[message.fragment].value)
 
         def send(computed: str) -> None:
             self.links.send(peer, replace(message, digest=computed), (value,))
@@ -122,30 +111,26 @@ class GossipPort:
         self._worker.submit(lambda: digest(value), send)
 
     def _receive(self, sender: str, envelope: Envelope) -> None:
-        """Check what a neighbour says off the loop, then pass it to the state."""
+        """Check a neighbour's message off the loop, then pass it to the state."""
         body, payload = envelope.body, envelope.payload
         match body:
-            case Share():
-                self._take_share(sender, body, payload)
-            case ValueGiven():
-                self._take_value(sender, body, payload)
+            case Share() as share:
+                self._worker.submit(
+                    self._values.checking(share.fragment, 2, share.digest, payload),
+                    lambda problem: self._post(
+                        events.ShareArrived(sender, share, problem, payload)
+                    ),
+                )
+            case ValueGiven() as given:
+                value = payload[0] if payload else memoryview(b"")
+                self._worker.submit(
+                    self._values.checking(given.fragment, 1, given.digest, payload),
+                    lambda problem: self._post(events.ValueArrived(sender, given, problem, value)),
+                )
             case ShareDeclined() | ValueWanted():
                 self._post(events.NeighbourSaid(sender, body))
             case _:
                 return
-
-    def _take_share(self, sender: str, share: Share, payload: tuple[memoryview, ...]) -> None:
-        self._worker.submit(
-            self._values.checking(share.fragment, 2, share.digest, payload),
-            lambda problem: self._post(events.ShareArrived(sender, share, problem, payload)),
-        )
-
-    def _take_value(self, sender: str, given: ValueGiven, payload: tuple[memoryview, ...]) -> None:
-        value = payload[0] if payload else memoryview(b"")
-        self._worker.submit(
-            self._values.checking(given.fragment, 1, given.digest, payload),
-            lambda problem: self._post(events.ValueArrived(sender, given, problem, value)),
-        )
 
 
 @dataclass(slots=True)
@@ -158,13 +143,7 @@ class Slow:
 
 
 class GossipValues:
-    """The slow values of all fragments.
-
-    Args:
-        settings: of gossip.
-        layout: of the model.
-        name: of the learner, whose share takes its place among the others by name.
-    """
+    """The slow values of all fragments of a learner of this name."""
 
     def __init__(self, settings: GossipSettings, layout: Layout, name: str) -> None:
         self.slow: dict[int, Slow] = {}
@@ -182,16 +161,13 @@ class GossipValues:
         slow.value = np.frombuffer(value, np.float32)
         slow.momentum = np.zeros_like(slow.value)
 
-    def share(self, fragment: int, gradient: memoryview) -> tuple[memoryview, memoryview]:
-        return as_buffer(self.slow[fragment].value), gradient
-
     def mixing(
         self,
         fragment: int,
         own: Sequence[memoryview],
         shares: Mapping[str, Sequence[memoryview]],
     ) -> Callable[[], tuple[Floats, Floats]]:
-        """Return the work of a gossip step, to be done off the loop: the new φ and momentum."""
+        """Return the computation of a gossip step, for the worker: the new φ and momentum."""
         return partial(self._step, self.slow[fragment].momentum, own, dict(shares))
 
     def _step(
@@ -215,7 +191,6 @@ class GossipValues:
         )
 
     def mixed(self, fragment: int, step: tuple[Floats, Floats]) -> memoryview:
-        """Keep the result of a gossip step; returns φ."""
         slow = self.slow[fragment]
         slow.value, slow.momentum = step
         return as_buffer(slow.value)
@@ -230,10 +205,7 @@ class GossipValues:
     def checking(
         self, fragment: int, parts: int, expected: str, payload: Sequence[memoryview]
     ) -> Callable[[], str | None]:
-        """Return the work of checking a neighbour's values, to be done off the loop.
-
-        It returns why they are refused: their size, digest, or a number that is not finite.
-        """
+        """Return the check of a neighbour's values, for the worker: why they are refused, if so."""
         slow = self.slow.get(fragment)
         if slow is None:
             return lambda: f"there is no fragment {fragment}"

@@ -1,10 +1,9 @@
-"""Links between learners: each listens, and dials those of its roster when it has something to say.
+"""Links between learners: each listens, and dials those of its roster to send them something.
 
-A link is used both ways. Who dials says who it is, with the proof that the supervisor told to this
-pair alone; before that nothing else is read from it. Over sockets the proof stands in place of the
-run's token, which is never sent to a learner: whoever shows none is not let in at all. Links are
-kept to the neighbours that were met last, and to nobody that has left the roster, or come back as
-another incarnation. Where the hub is dialled with TLS, no learner is dialled without.
+A link is used both ways. The dialling learner first sends its name, with the proof that the
+supervisor gave to this pair alone; over sockets that stands in place of the run's token, which is
+never sent to a learner. Links remain to the neighbours that were met last, and end as one leaves
+the roster or comes back as another incarnation. SECURITY.md has the rest.
 """
 
 import hmac
@@ -46,11 +45,9 @@ class PeerLinks:
     """The links of one learner to others.
 
     Args:
-        actor: the learner's actor, which sends and dials.
-        rng: source of the jitter between attempts to dial.
         known: returns a learner of the roster by name.
         listed: returns all learners of the roster.
-        receive: called with the name of a neighbour and what it says.
+        receive: called with the name of a neighbour and its message.
     """
 
     def __init__(
@@ -78,12 +75,9 @@ class PeerLinks:
     def listen(self) -> str:
         actor = self._actor
         listener = self._network.listen(actor.name, guests=True)
+        room = actor.mailbox.wait_room
         self._acceptor = LinkAcceptor(
-            listener,
-            actor.scope,
-            room=actor.mailbox.wait_room,
-            receive=self._heard,
-            lost=self._lost,
+            listener, actor.scope, room=room, receive=self._on_message, lost=self._lost
         )
         return listener.address
 
@@ -96,7 +90,7 @@ class PeerLinks:
         return self._ended[1] + sum(one.dialer.bytes_received for one in self._sessions.values())
 
     def follow(self, incarnation: Incarnation | None) -> None:
-        """End the links to whom the roster does not name any more, or names as another."""
+        """End the links to learners that the roster lacks, or has as another incarnation."""
         anew, self._incarnation = incarnation != self._incarnation, incarnation
         if self._keyring is not None:
             self._keyring.accept(member.proof for member in self._listed())
@@ -139,17 +133,16 @@ class PeerLinks:
                 return link
         return None
 
-    def _heard(self, connection: int, envelope: Envelope) -> None:
+    def _on_message(self, connection: int, envelope: Envelope) -> None:
         caller = self._callers.get(connection)
         if isinstance(envelope.body, PeerHello):
-            self._greeted(connection, envelope.body)
+            self._on_hello(connection, envelope.body)
         elif caller is None:
             self._drop(connection, "said something before hello")
         elif isinstance(envelope.body, GOSSIP_TYPES):
             self._receive(caller.name, envelope)
 
-    def _greeted(self, connection: int, hello: PeerHello) -> None:
-        """Admit a learner of the roster that shows the pair's proof."""
+    def _on_hello(self, connection: int, hello: PeerHello) -> None:
         member = self._known(hello.name)
         genuine = (
             member is not None
@@ -175,7 +168,6 @@ class PeerLinks:
     # --- links that this learner dials ----------------------------------------------------------
 
     def _session(self, name: str) -> _Session | None:
-        """Return the session with a learner, dialled now if there is none yet."""
         member = self._known(name)
         session = self._sessions.pop(name, None)
         if session is None:
@@ -236,5 +228,5 @@ def _same(one: Member, other: Member | None) -> bool:
     """Whether a member is still there, as the same incarnation at the same address."""
     if other is None or other.status.ended:
         return False
-    places = (one.address, one.host) == (other.address, other.host)
-    return places and one.incarnation == other.incarnation
+    same_address = (one.address, one.host) == (other.address, other.host)
+    return same_address and one.incarnation == other.incarnation

@@ -1,4 +1,4 @@
-"""What steps are taken on: data of the user's own, or the batches of the leases."""
+"""The data of steps: the user's own, or the batches of the leases."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,9 @@ from islands.tasks.data.shards import ShardKey
 
 
 class StepData:
-    """The data of steps, for which leases have no meaning unless a subclass reads them.
+    """The data of steps, of so many tokens each; only subclasses read the leases.
 
-    Args:
-        tokens: of each step.
-
-    Attributes:
-        leases: The leases that are held, with the positions of the steps that were counted.
+    `leases` are those that are held, with the positions of the steps that were counted.
     """
 
     def __init__(self, tokens: int) -> None:
@@ -27,9 +23,9 @@ class StepData:
         self.leases = tuple(leases)
 
     def next_tokens(self) -> int | None:
-        """Return the tokens of the next step; None if the leases have no data for one.
+        """Return the tokens of the next step, or the least of one whose batch may yet come.
 
-        Where its batch may yet come, this is the least that it may have.
+        None: the leases have no data for a step.
         """
         return self._tokens
 
@@ -47,12 +43,7 @@ class StepData:
 
 
 class TrainerData(StepData):
-    """The batches of the leases, as a trainer reads them.
-
-    Args:
-        trainer: opens the batches of a shard, and counts their tokens.
-        source: reads the batches; by default each is read when it is needed.
-    """
+    """The batches of the leases, as a trainer reads them; by default when they are needed."""
 
     def __init__(self, trainer: Trainer, source: BatchSource | None = None) -> None:
         super().__init__(1)
@@ -87,7 +78,6 @@ class TrainerData(StepData):
         return self._batch is None and self._source.expecting
 
     def take(self) -> object:
-        """Return the batch for the step that may be taken."""
         batch, self._batch = self._batch, None
         assert batch is not None, "the boundary was not asked"
         return batch
@@ -96,7 +86,6 @@ class TrainerData(StepData):
         self._reached(done=False)
 
     def _fetch(self) -> None:
-        """Read the next batch of the leases, if there is one at the moment."""
         while (taken := self._source.take()) is not None:  # each turn ends a lease, or returns
             self._reading, self._position = taken.shard, taken.position
             if taken.batch is not None:

@@ -4,12 +4,10 @@
     actor's loop       ▲ commands          │ events
 
 A boundary stands before a step and announces it, since whoever processes more than its quota is
-dismissed. A user's step is counted at the next boundary, which shows that it was dispatched; what
-tells that it has finished comes with that boundary, and a thread of its own waits for it. A
-boundary waits in one case alone: no step may be taken, as before the first values, when the run is
-paused, without a quota or a batch, or before a merge that the run's preset waits for.
-
-Nothing else touches the device: all that is dispatched here is dispatched on that one thread.
+dismissed. A user's step is counted at the next boundary, which shows that it was dispatched, and a
+thread of its own waits for its end. A boundary waits only while no step may be taken: before the
+first values, while the run is paused, without a quota or a batch, or before a merge that the run's
+preset waits for. Nothing else dispatches to the device.
 """
 
 import threading
@@ -42,16 +40,13 @@ class SteppedCompute:
     """The boundaries of a model that its caller steps.
 
     Args:
-        model: the arrays that are trained; it is used on the thread that steps alone.
-        settings: settings of the run.
+        model: is used on the thread that steps alone.
         name: the learner's name, which its threads carry.
-        data: what steps are taken on.
-        clock: tells how long steps take.
         commands: where commands wait for their boundary; by default on this host alone.
         outlet: where events go.
-        own: whether the caller is a loop of the user's own: a thread of its own waits for its
-            steps, and it is told in a sentence where memory lacks. Otherwise each step is waited
-            for as soon as the next was counted, so at most two are under way.
+        own: whether the caller is a loop of the user's own: a thread waits for its steps, and a
+            sentence says where memory lacks. Otherwise each step is waited for as soon as the next
+            was counted, so at most two are under way.
     """
 
     def __init__(
@@ -90,16 +85,15 @@ class SteppedCompute:
 
     @property
     def compiling(self) -> bool:
-        """Always False: what the user's own loop does between boundaries is not known."""
+        """Always False: the work of a user's loop between boundaries is not known."""
         return False
 
     @property
     def model(self) -> Model:
-        """The model, of which only the shapes may be read here."""
         return self.boundary.model
 
     def start(self, post: Post) -> None:
-        """Tell that the model is ready, as it is before its user joins a run."""
+        """Report that the model is ready, as it is before its user joins a run."""
         self._outlet.open(post)
         self._outlet.report(made(self.boundary.model))
         self._outlet.report(TrainerReady(self.batch_tokens))
@@ -111,10 +105,9 @@ class SteppedCompute:
                 return
         if isinstance(command, AllowSteps):
             at = self.boundary
-            self._tell(Idled(at.steps, at.tokens, at.data.leases, command.order))
+            self._report_idle(Idled(at.steps, at.tokens, at.data.leases, command.order))
 
     def stop(self) -> None:
-        """Let no boundary wait, and carry out nothing more."""
         self._outlet.close()
         self._commands.stop()
 
@@ -130,20 +123,14 @@ class SteppedCompute:
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens of the next step; 0 if there is no data for one."""
         return self.boundary.data.next_tokens() or 0
 
     def reads(self, data: StepData) -> None:
-        """Have every step take a batch of the leases from here on."""
         data.follow(self.boundary.data.leases)
         self.boundary.data = data
 
     def stepped(self, step: Dispatched, *, drained: bool = False) -> None:
-        """Count the step that was dispatched since the last boundary.
-
-        Args:
-            drained: whether the step before was done at that boundary.
-        """
+        """Count the step since the last boundary; the one before it was done there if `drained`."""
         running = self.boundary.stepped(step)
         finish = partial(self._finish, running, self._began_s, self._data_wait_s)
         self._data_wait_s = 0.0
@@ -158,14 +145,14 @@ class SteppedCompute:
         until: Callable[[], bool] | None = None,
         also: Callable[[], object] = lambda: None,
     ) -> bool:
-        """Carry out what is due at a boundary, and wait for as long as no step may be taken.
+        """Carry out the commands at a boundary, and wait for as long as no step may be taken.
 
         Args:
-            until: what is waited for, where no step is to follow.
+            until: the condition to wait for, where no step is to follow.
             also: done at each boundary when all else was carried out.
 
         Returns:
-            Whether a step may be taken, or what was waited for is true. False: the learner ended.
+            Whether a step may be taken, or the condition holds. False: the learner ended.
         """
         while not self.stopped:
             self._carry_out(TO_STEP if until is None else TO_WAIT)
@@ -177,14 +164,11 @@ class SteppedCompute:
             if self.boundary.has_work(wanted=until is None):
                 self._began_s = self._clock.now_s()
                 return True
-            self._stand_still()
+            self._wait()
         return False
 
     def rest(self) -> None:
-        """Note that no boundary follows, and the arrays are not to be touched any more.
-
-        It may be called twice; on several hosts the learner has ended here then.
-        """
+        """Note that no boundary follows, and the arrays are not to be touched any more."""
         with self._lock:
             self._resting = True
             waiting = self._commands.rest(self.boundary.steps)
@@ -209,24 +193,24 @@ class SteppedCompute:
             with nullcontext() if self._finisher is None else memory_told(layout):
                 self.boundary.carry_out()
 
-    def _stand_still(self) -> None:
-        """Tell that no step follows, if that is news, and wait until there may be one.
+    def _wait(self) -> None:
+        """Report that no step follows, if that is news, and wait until there may be one.
 
-        A batch that has not been read yet may come soon, so that is told after a while.
+        A batch that has not been read yet may come soon, so that is reported after a while.
         """
         self._finish_last()
         patient = self.boundary.late and self._clock.now_s() - self._ready_s < STARVED_AFTER_S
         idled = None if patient else self.boundary.idled()
         if idled is not None:
-            self._tell(idled)
+            self._report_idle(idled)
         awaited, began_s = self.boundary.data.expecting, self._clock.now_s()
         if not self.boundary.unread:
             self._commands.sleep(STARVED_AFTER_S if patient else None)
         if awaited:
             self._data_wait_s += self._clock.now_s() - began_s
 
-    def _tell(self, idled: Idled) -> None:
-        """Tell that no step follows, after all steps before were reported."""
+    def _report_idle(self, idled: Idled) -> None:
+        """Report that no step follows, after all steps before were reported."""
         if self._finisher is None:
             self._outlet.report(idled)
         else:
@@ -242,7 +226,6 @@ class SteppedCompute:
     def _finish(
         self, running: Running, began_s: float, data_wait_s: float, gap_s: float = 0.0
     ) -> None:
-        """Wait for a step, and report it."""
         loss = running.step.loss()
         now_s = self._clock.now_s()
         compiled = running.steps > FIRST_STEPS_COMPILE

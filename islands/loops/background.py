@@ -25,22 +25,16 @@ from islands.run.learner_process import (
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Facts about its run that a loop needs before the learner can begin.
-
-    Attributes:
-        commands: Where commands wait for their boundary; None: on this host alone.
-    """
+    """A loop's run, and where its commands wait for their boundary; None: on this host alone."""
 
     run: FetchedRun
     commands: Commands | None = None
 
 
 class Background:
-    """The thread, from the first question to the hub until the learner's end.
+    """The thread, from the first question to the hub until the learner has `ended`, and why.
 
-    Attributes:
-        together: Whether several processes take part as one learner (`host_background.py`).
-        ended: Why the learner has ended, as a sentence.
+    `together` says that several processes take part as one learner (`host_background.py`).
     """
 
     together = False
@@ -68,14 +62,7 @@ class Background:
         return False
 
     def fetch(self, layout: Callable[[], LoopLayout] | None = None) -> Begun:
-        """Start the thread, and wait for what the hub tells of its run.
-
-        Args:
-            layout: returns what is trained, as the first loop of a run tells it.
-
-        Raises:
-            IslandsError: No hub answers, or it refuses; the sentence says why.
-        """
+        """Start the thread, and wait for the hub's description of its run."""
         self._layout = layout
         self._thread.start()
         try:
@@ -84,7 +71,6 @@ class Background:
             self._layout = None  # it holds the parameters that joined
 
     def enter(self, compute: SteppedCompute) -> None:
-        """Let the learner begin, with the compute that its user's loop steps."""
         self._entering.set_result(compute)
 
     def leave(self, reason: str) -> None:
@@ -109,21 +95,18 @@ class Background:
         self.leave("it did not begin")
 
     def broken(self, error: BaseException) -> None:
-        """Have the learner leave, since its user's loop has ended by an error."""
         self.leave(f"its loop ended by {type(error).__name__}")
 
     def say(self, sentence: str) -> None:
-        """Report something that the user's thread has found."""
         self._membership.report(sentence)
 
     def came(self) -> None:
-        """Note that the user's thread is about to be told how the learner has ended."""
+        """Note that the user's thread is about to learn how the learner has ended."""
 
     def gone(self) -> None:
         """Note that the user's thread has left the run, whatever the learner still does."""
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the thread to end; return whether it has ended."""
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -154,7 +137,7 @@ class Background:
         await self._train(LearnerProcess(run, compute))
 
     async def _entered(self, begun: Begun) -> SteppedCompute:
-        """Tell the user's thread what the run is, and wait for the compute that it steps."""
+        """Give the run to the user's thread, and wait for the compute that it steps."""
         self._fetched.set_result(begun)
         compute = self._compute = await asyncio.wrap_future(self._entering)
         return compute

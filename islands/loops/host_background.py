@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import InvalidStateError
 from contextlib import suppress
+from importlib.metadata import version
 
 from islands.island.follower import IslandFollower
 from islands.island.forming import CONSEQUENCE_S, Ended, consequence_s
@@ -41,14 +42,10 @@ LIMIT_S = 10.0
 """Longest time until the user's thread hears of the failure, and then until the process ends."""
 
 
-def place_of(
+def host_of(
     rank: int, hosts: int, *, island_address: str | None, name: str | None
 ) -> HostPlace | None:
-    """Check how a process meets the others of its loop; returns None if there are none.
-
-    Raises:
-        SettingsError: an argument is missing, or superfluous.
-    """
+    """Check how a process meets the others of its loop; returns None if there are none."""
     if hosts == 1:
         if island_address is not None:
             raise SettingsError(
@@ -72,18 +69,14 @@ def place_of(
 
 
 class HostBackground(Background):
-    """The thread of one process of several.
-
-    Args:
-        facts: what must be equal on all of them beside the name and the run, by what it is.
-    """
+    """The thread of one process of several, for which these `facts` must be equal by name."""
 
     together = True
 
     def __init__(self, membership: Membership, place: HostPlace, facts: Mapping[str, str]) -> None:
         super().__init__(membership)
         self._place = place
-        self._facts = facts
+        self._facts = {"the version of JAX": version("jax"), **facts}
         self._end = EndOfProcess()
         self._failed = False
         self._left = False  # the user's thread is no more concerned
@@ -98,8 +91,7 @@ class HostBackground(Background):
         return self._failed
 
     def enter(self, compute: SteppedCompute) -> None:
-        """Let the learner begin, unless a process has failed meanwhile."""
-        with suppress(InvalidStateError):
+        with suppress(InvalidStateError):  # a process has failed meanwhile
             super().enter(compute)
 
     def ask(self, reason: str) -> None:
@@ -120,11 +112,9 @@ class HostBackground(Background):
         self._soon(self._broken, error)
 
     def came(self) -> None:
-        """Note that the user's thread does not hang."""
         self._end.thread_came()
 
     def gone(self) -> None:
-        """Note that what happens to other processes does not concern the user any more."""
         self._left = True
 
     def _soon(self, act: object, *arguments: object) -> None:
@@ -209,7 +199,6 @@ class HostBackground(Background):
         self._end.begin()
 
     def _ask(self, reason: str) -> None:
-        """Have the learner leave, which all processes carry out at one boundary."""
         if isinstance(self._side, IslandFollower):
             self._side.leave(reason)
         elif self._process is not None:
@@ -226,7 +215,6 @@ class HostBackground(Background):
         asyncio.get_running_loop().call_later(consequence_s(error), self._fail, error)
 
     def _fail(self, error: BaseException) -> None:
-        """End the island, as this process cannot go on."""
         if self._side is not None and not self._side.ended.done():
             self._cause = error
             self._side.fail(error)
@@ -236,7 +224,6 @@ class HostBackground(Background):
 
 
 def end_at_once() -> None:
-    """End this process with exit code 1, whatever its threads do."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)
@@ -245,12 +232,8 @@ def end_at_once() -> None:
 class EndOfProcess:
     """Ends this process if it hangs in a collective after its siblings are gone.
 
-    A device that waits for a lost process waits for longer than anybody will, and so does the
-    thread that waits for the device. Python cannot end that thread, nor does a process end before
-    its threads do. So the process is given some time to end by itself, twice, and is then ended.
-
-    Args:
-        limit_s: how long each of the two may take.
+    A thread that waits for a device that waits for a lost process cannot be ended, nor does a
+    process end before its threads. So it has `limit_s` to end by itself, twice, and is then ended.
     """
 
     def __init__(
@@ -266,11 +249,10 @@ class EndOfProcess:
         self.thread = threading.Thread(target=self._watch, name="end-of-process", daemon=True)
 
     def begin(self) -> None:
-        """Watch from now on, since the process cannot go on with its siblings."""
         self.thread.start()
 
     def thread_came(self) -> None:
-        """Note that the user's thread was told of the failure, so it does not hang."""
+        """Note that the user's thread knows of the failure, so it does not hang."""
         self._came.set()
 
     def _watch(self) -> None:

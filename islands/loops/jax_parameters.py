@@ -1,7 +1,7 @@
 """A tree of JAX arrays as the model that a learner exchanges, and the state of its optimizer.
 
-The tree is the user's: its structure, dtypes and shardings stay as they are. Of its leaves, those
-that the run's layout names are exchanged; the others pass through.
+Structure, dtypes and shardings of the tree stay as they are. The leaves that the run's layout names
+are exchanged; the others pass through.
 
 Two loops can give each other their optimizers' state if its arrays have equal paths, dtypes and
 shapes. Where a path ends with that of a parameter whose shape the array has, as those of optax do,
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from islands.layout.leaves import Layout
 from islands.learner.boundary import Dispatched
-from islands.loops.own_model import NO_METRICS, NamedArrays, OwnMoments, check_finite, places_of
+from islands.loops.own_model import NO_METRICS, NamedArrays, OwnMoments, check_finite, leaf_indices
 from islands.model.compiled_functions import CompiledFunctions
 from islands.model.device_transfer import PieceShape, cut_of, read_rows
 from islands.model.interfaces import MomentsCopy
@@ -54,22 +54,21 @@ Known = Mapping[str, tuple[str, tuple[int, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that was dispatched: one number of what it made, its loss and its metrics."""
+    """A step that was dispatched: one number of its result, its loss and its metrics."""
 
     number: Array
     given: Loss | None
-    told: Mapping[str, Loss]
+    measured: Mapping[str, Loss]
 
     def loss(self) -> float | None:
-        """Wait until the step is done, and return its loss; nan if what it made is no number."""
-        made = float(self.number)
-        if not isfinite(made):
-            return made
+        """Wait until the step is done, and return its loss; nan if its result is no number."""
+        number = float(self.number)
+        if not isfinite(number):
+            return number
         return None if self.given is None else _mean(self.given)
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics that can still be read."""
-        means = {name: _mean(value) for name, value in self.told.items()}
+        means = {name: _mean(value) for name, value in self.measured.items()}
         return {name: mean for name, mean in means.items() if mean is not None}
 
 
@@ -81,11 +80,6 @@ def _mean(value: Loss) -> float | None:
 
 
 def checked(value: object, name: str = "loss") -> Loss:
-    """Return a loss, or a metric of this name, as it is, if it is one.
-
-    Raises:
-        TaskError: it is no number, and no array of numbers, or this process cannot read it.
-    """
     if isinstance(value, jax.Array) and not (
         value.is_fully_addressable or value.is_fully_replicated
     ):
@@ -112,7 +106,7 @@ class JaxParameters:
             a loop that keeps another reference to them.
         rename: path in the layout by path in the tree, where both differ.
         trainable: whether the leaf at a path is trained; by default all are.
-        optimizer: state of the loop's optimizer, of which peers may be given; None: it is not told.
+        optimizer: state of the loop's optimizer, which peers may receive, if there is one.
 
     Raises:
         TaskError: the trained leaves are not those of the layout, or an array cannot be handled;
@@ -136,7 +130,7 @@ class JaxParameters:
         self._leaves: list[Array] = [leaf for _, leaf in flat]
         shapes = [tuple(np.shape(leaf)) for leaf in self._leaves]
         dtypes = [str(getattr(leaf, "dtype", "")) for leaf in self._leaves]
-        self._places = places_of(layout, paths, shapes, dtypes, rename or {}, trainable)
+        self._indices = leaf_indices(layout, paths, shapes, dtypes, rename or {}, trainable)
         functions = CompiledFunctions()
         self.model = JoinedModel.of(layout, self._chosen(), donate=donate, functions=functions)
         self._given: list[ref[Array]] = []  # the trained leaves of the last boundary
@@ -154,19 +148,13 @@ class JaxParameters:
 
     @property
     def diverged(self) -> bool:
-        """Whether a loss was not finite since this was asked last."""
         return self.model.take_divergence()
 
     def take(self, params: PyTree, optimizer: PyTree = None) -> bool:
-        """Hold the tree after a step, and the optimizer's state.
+        """Hold the tree after a step, and the optimizer's state; was there a step?
 
-        Returns:
-            Whether a step was taken. None was if all trained leaves are the arrays that the last
-            boundary returned, or those that it was given: what it returned is held on then.
-
-        Raises:
-            TaskError: one has another structure than the one that joined, or a leaf was deleted, or
-                an array of the optimizer's state has another dtype or shape.
+        There was none if all trained leaves are the arrays that the last boundary returned, or
+        those that it was given: what it returned is held on then.
         """
         if (optimizer is None) != (self._moments is None):
             raise TaskError(NOT_TOLD if optimizer is None else NOT_JOINED)
@@ -188,42 +176,30 @@ class JaxParameters:
         return not _same(chosen, held)
 
     def give(self) -> PyTree:
-        """Return the tree to go on with."""
-        for place, leaf in zip(self._places, self.model.local, strict=True):
-            self._leaves[place] = leaf
+        for index, leaf in zip(self._indices, self.model.local, strict=True):
+            self._leaves[index] = leaf
         return jax.tree.unflatten(self._tree, self._leaves)
 
     @property
     def optimizer(self) -> PyTree:
-        """The optimizer's state to go on with; None where none was told."""
         return None if self._moments is None else self._moments.give()
 
     checked = staticmethod(checked)
 
     def dispatched(self, loss: object, metrics: Mapping[str, object] = NO_METRICS) -> Dispatched:
-        """Return what tells that the last step has finished.
-
-        Raises:
-            TaskError: the loss is no number, and no array of numbers.
-        """
-        told = {name: checked(value, name) for name, value in metrics.items()}
-        return Step(self.model.mark(), None if loss is None else checked(loss), told)
+        known = {name: checked(value, name) for name, value in metrics.items()}
+        return Step(self.model.mark(), None if loss is None else checked(loss), known)
 
     def _chosen(self) -> tuple[Array, ...]:
-        return tuple(self._leaves[place] for place in self._places)
+        return tuple(self._leaves[index] for index in self._indices)
 
 
 def _same(leaves: Sequence[Array], others: Sequence[Array | None]) -> bool:
-    """Whether these are the same arrays, not only equal ones."""
     return len(leaves) == len(others) and all(map(is_, leaves, others))
 
 
 def check_leaves(params: PyTree, trainable: Callable[[str], bool]) -> None:
-    """Refuse parameters of which a trained leaf is no array, before anybody is told of them.
-
-    Raises:
-        TaskError: names the first.
-    """
+    """Refuse parameters of which a trained leaf is no array, before the hub learns of them."""
     for keys, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
         path = path_of(keys)
         if trainable(path):
@@ -234,55 +210,44 @@ def check_leaves(params: PyTree, trainable: Callable[[str], bool]) -> None:
 
 
 class JaxMoments(NamedArrays):
-    """The state of a user's optimizer.
-
-    Raises:
-        TaskError: an array cannot be read; the sentence names it and says why.
-    """
+    """The state of a user's optimizer, whose arrays this process must be able to read."""
 
     def __init__(self, state: PyTree, known: Known, functions: CompiledFunctions) -> None:
         flat, tree = jax.tree_util.tree_flatten_with_path(state)
         self._tree: Any = tree
         self._leaves: list[Any] = [leaf for _, leaf in flat]
         self._functions = functions
-        self._told = {
-            place: f"{path_of(keys)} of the optimizer's state"
-            for place, (keys, leaf) in enumerate(flat)
+        self._named = {
+            index: f"{path_of(keys)} of the optimizer's state"
+            for index, (keys, leaf) in enumerate(flat)
             if isinstance(leaf, jax.Array)
         }
-        for place, told in self._told.items():
-            check_alive(told, self._leaves[place])
-            check_stored(told, self._leaves[place])
+        for index, name in self._named.items():
+            check_alive(name, self._leaves[index])
+            check_stored(name, self._leaves[index])
         paths = {
-            place: shared_path(path_of(flat[place][0]), self._leaves[place].shape, known)
-            for place in self._told
+            index: shared_path(path_of(flat[index][0]), self._leaves[index].shape, known)
+            for index in self._named
         }
-        self._places = sorted(paths, key=lambda place: (paths[place], place))
+        self._indices = sorted(paths, key=lambda index: (paths[index], index))
         leaves = []
-        for place in self._places:
-            words = jax.eval_shape(words_of, self._leaves[place])
-            leaves.append(MomentLeaf(paths[place], np.dtype(words.dtype), words.shape))
+        for index in self._indices:
+            words = jax.eval_shape(words_of, self._leaves[index])
+            leaves.append(MomentLeaf(paths[index], np.dtype(words.dtype), words.shape))
         super().__init__(leaves)
 
     def take(self, state: PyTree) -> None:
-        """Hold the state after a step.
-
-        Raises:
-            TaskError: it has another structure than the one that joined, or an array of another
-                dtype or shape.
-        """
         leaves, tree = jax.tree.flatten(state)
         if tree != self._tree:
             raise TaskError(
                 "boundary was given an optimizer's state of another structure than the run was "
                 f"joined with: {tree} in place of {self._tree}"
             )
-        for place, told in self._told.items():
-            _check_like(told, leaves[place], self._leaves[place])
+        for index, name in self._named.items():
+            _check_like(name, leaves[index], self._leaves[index])
         self._leaves = leaves
 
     def give(self) -> PyTree:
-        """Return the state to go on with."""
         return jax.tree.unflatten(self._tree, self._leaves)
 
     def prepare(self) -> None:
@@ -291,7 +256,6 @@ class JaxMoments(NamedArrays):
                 self._reading(part)
 
     def read(self, piece: int) -> MomentsCopy:
-        """Start to copy a piece, of which no array may have been deleted or put elsewhere."""
         calls = [self._reading(part) for part in self.plan.pieces[piece]]
         arrays = tuple(compiled(*arguments) for compiled, arguments in calls)
         for array in arrays:
@@ -299,15 +263,14 @@ class JaxMoments(NamedArrays):
         return MomentSnapshot(arrays)
 
     def _put(self, leaf: int, values: NDArray[np.generic]) -> None:
-        place = self._places[leaf]
-        self._leaves[place] = put_like(self._leaves[place], values)
+        index = self._indices[leaf]
+        self._leaves[index] = put_like(self._leaves[index], values)
 
     def _reading(self, part: Part) -> tuple[Any, tuple[Array, np.int32]]:
-        """Return the call that copies a part of an array into a new buffer."""
-        place = self._places[part.leaf]
-        told, leaf = self._told[place], self._leaves[place]
-        check_alive(told, leaf)
-        check_stored(told, leaf)
+        index = self._indices[part.leaf]
+        name, leaf = self._named[index], self._leaves[index]
+        check_alive(name, leaf)
+        check_stored(name, leaf)
         leaf = words_of(leaf)
         devices, cut = place_of(leaf.sharding), cut_of(leaf.sharding, leaf.ndim)
         arguments = (leaf, np.int32(part.row_start))
@@ -321,15 +284,8 @@ class JaxMoments(NamedArrays):
         return compiled, arguments
 
 
-def _check_like(told: str, leaf: Any, joined_with: Array) -> None:  # noqa: ANN401  the user's
-    """Refuse a leaf that cannot be given to a peer as the one that joined can.
-
-    Args:
-        joined_with: an array with the dtype and shape of the one that joined.
-
-    Raises:
-        TaskError: it is no array of this dtype and shape.
-    """
+def _check_like(name: str, leaf: Any, joined_with: Array) -> None:  # noqa: ANN401  the user's
+    """Refuse a leaf that is no array of the dtype and shape that the run was joined with."""
     if not isinstance(leaf, jax.Array):
         found = f"a {type(leaf).__name__}"
     elif (leaf.dtype, leaf.shape) != (joined_with.dtype, joined_with.shape):
@@ -337,17 +293,16 @@ def _check_like(told: str, leaf: Any, joined_with: Array) -> None:  # noqa: ANN4
     else:
         return
     raise TaskError(
-        f"{told} is {found}, and was {joined_with.dtype}{list(joined_with.shape)} when the run was "
+        f"{name} is {found}, and was {joined_with.dtype}{list(joined_with.shape)} when the run was "
         "joined: a step has to keep dtypes and shapes, as peers are told them; join with a state "
         "like those that the step returns, or without an optimizer"
     )
 
 
 def shared_path(path: str, shape: tuple[int, ...], known: Known) -> str:
-    """Return by which path a leaf of the state is known to other loops.
+    """Return the path by which other loops know a leaf of the state.
 
-    Args:
-        known: the parameters; that with the longest path that ends this one is its own.
+    Its parameter is the one of the longest path with which this path ends.
     """
     words = path.split("/")
     for start in range(len(words)):
@@ -358,11 +313,9 @@ def shared_path(path: str, shape: tuple[int, ...], known: Known) -> str:
 
 
 def put_like(leaf: Array, values: NDArray[np.generic]) -> Array:
-    """Put values where an array is; one that JAX was free to move stays so.
+    """Put values, or the words of random keys, on the devices of an array, which may be deleted.
 
-    Args:
-        leaf: the array, whose buffers may be gone.
-        values: of its shape and dtype; of random keys, their words.
+    An array that JAX was free to move stays so.
     """
     if leaf.committed:
         new = place_of(leaf.sharding).put(values, leaf.sharding)

@@ -3,7 +3,6 @@
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from islands.layout.loop_layout import SHARDS, LoopLayout
 from islands.learner.step_data import StepData
 from islands.learner.stepped_compute import SteppedCompute
 from islands.loops.background import Background
-from islands.loops.host_background import HostBackground, place_of
+from islands.loops.host_background import HostBackground, host_of
 from islands.loops.joined_run import JoinedRun
 from islands.loops.layouts import PathTest, layout_of
 from islands.loops.own_model import Parameters, Tree
@@ -59,8 +58,7 @@ def join(  # noqa: PLR0913  each is a choice of its own
         params: the parameters, whose shardings stay as they are. They are consumed: go on with
             `JoinedRun.params`. If the run has no values yet, it begins with these.
         tokens_per_step: how many tokens a step counts as processed, on all of this loop's devices.
-        name: name of this learner, unique in the run, which a loop that is started again keeps; by
-            default one of host and chance. Several processes must be told one name.
+        name: name of this learner, unique in the run, which a loop that is started again keeps.
         token_file: file with the run's token, as `connecting` has it.
         connecting: how the hub is reached: token, certificates, patience.
         optimizer: state of the loop's optimizer, for which a peer's is taken over where it has one.
@@ -73,10 +71,7 @@ def join(  # noqa: PLR0913  each is a choice of its own
         shards: in how many shards it does; each must have room for a batch.
         folder: folder in which this learner keeps its tape, if it is to keep one.
         island_address: host:port at which process 0 serves the others, if there are several.
-        say: told what happens, in sentences for people.
-
-    Returns:
-        The run, whose `boundary` stands before each step.
+        say: receives sentences for people.
 
     Raises:
         TaskError: the parameters are not those of the run, or cannot be exchanged.
@@ -85,50 +80,25 @@ def join(  # noqa: PLR0913  each is a choice of its own
         RefusedError: the hub refuses this learner, or process 0 refuses this process.
         HostLostError: another process of this loop has ended, or did not come in time.
     """
-    from islands.loops.jax_parameters import JaxParameters, check_leaves
-
-    def made(layout: Layout, settings: RunSettings) -> JaxParameters:
-        like = {"donate": donate, "rename": rename, "trainable": trainable, "optimizer": optimizer}
-        return JaxParameters(params, layout, settings, **like)
-
-    who = membership(address, name, token_file, connecting, folder, say)
-    equal = {"donate": donate, "rename": rename, "optimizer": optimizer}
-    background = background_of(who, name, island_address, tokens_per_step, **equal)
-    check_leaves(params, trainable)
-    told: dict[str, Any] = {"trainable": trainable, "stacked": stacked, "rename": rename}
-    layout = partial(layout_of, params, records=records, shards=shards, **told)
-    return enter(who, tokens_per_step, made, background, layout)
-
-
-def background_of(
-    who: Membership,
-    name: str | None,
-    island_address: str | None,
-    tokens_per_step: int,
-    *,
-    donate: bool,
-    rename: Mapping[str, str] | None,
-    optimizer: object,
-) -> Background | None:
-    """Return where the learner's actor lives; None if this loop is one process.
-
-    Of several processes, all must have been given equal arguments.
-
-    Raises:
-        SettingsError: an argument is missing, or superfluous.
-    """
     import jax
 
+    from islands.loops.jax_parameters import JaxParameters, check_leaves
+
+    like: dict[str, Any] = {"rename": rename, "trainable": trainable}
+    make = partial(JaxParameters, params, donate=donate, optimizer=optimizer, **like)
+    who = membership(address, name, token_file, connecting, folder, say)
     rank, hosts = jax.process_index(), jax.process_count()
-    place = place_of(rank, hosts, island_address=island_address, name=name)
+    host = host_of(rank, hosts, island_address=island_address, name=name)
     equal = {
-        "the version of JAX": version("jax"),
         "tokens_per_step": str(tokens_per_step),
         "donate": str(donate),
         "rename": str(sorted((rename or {}).items())),
         "whether an optimizer is given": str(optimizer is not None),
     }
-    return None if place is None else HostBackground(who, place, equal)
+    background = None if host is None else HostBackground(who, host, equal)
+    check_leaves(params, trainable)
+    layout = partial(layout_of, params, stacked=stacked, records=records, shards=shards, **like)
+    return enter(who, tokens_per_step, make, background, layout)
 
 
 def membership(
@@ -139,11 +109,6 @@ def membership(
     folder: Path | str | None,
     say: Callable[[str], object],
 ) -> Membership:
-    """Check where a learner joins and as whom.
-
-    Raises:
-        SettingsError: an argument cannot work.
-    """
     if token_file is not None and connecting is not None:
         raise SettingsError("token_file is given twice: beside connecting, and it has one too")
     options = connecting or ConnectOptions(None if token_file is None else Path(token_file))
@@ -151,23 +116,23 @@ def membership(
     urls = hub_urls("address", addresses, SUPERVISOR, tls=options.tls)
     if name is not None:
         check_name(name, Role.LEARNER)
-    place = None if folder is None else Path(folder)
-    return Membership(urls, name or default_name(), options, place, say)
+    tape = None if folder is None else Path(folder)
+    return Membership(urls, name or default_name(), options, tape, say)
 
 
 def enter(
     who: Membership,
     tokens_per_step: int,
-    made: Callable[[Layout, RunSettings], Parameters[Tree]],
+    make: Callable[[Layout, RunSettings], Parameters[Tree]],
     background: Background | None = None,
     layout: Callable[[], LoopLayout] | None = None,
 ) -> JoinedRun[Tree]:
     """Join a run as soon as its layout is known.
 
     Args:
-        made: makes the parameters' model for the run's layout and settings.
+        make: makes the parameters' model for the run's layout and settings.
         background: where the learner's actor lives; by default that of a loop in one process.
-        layout: returns what is trained, as the first loop of a run tells it.
+        layout: returns what is trained, which the first loop reports to the hub.
     """
     try:
         tokens = operator.index(tokens_per_step)
@@ -182,14 +147,9 @@ def enter(
         begun = background.fetch(layout)
         plan, settings = begun.run.plan, begun.run.spec.settings
         with memory_told(plan.layout):
-            parameters = made(plan.layout, settings)
-        compute = SteppedCompute(
-            parameters.model,
-            settings,
-            who.name,
-            StepData(tokens),
-            commands=begun.commands,
-        )
+            parameters = make(plan.layout, settings)
+        model, commands = parameters.model, begun.commands
+        compute = SteppedCompute(model, settings, who.name, StepData(tokens), commands=commands)
         background.enter(compute)
         records = ShardPlan(plan.records, plan.shards, settings.seed) if plan.records else None
         return JoinedRun(who.name, parameters, compute, background, records)

@@ -61,7 +61,7 @@ def join(  # noqa: PLR0913  each is a choice of its own
     stepping = stepping_of(module, optimizer)
     joined: list[TorchParameters] = []
 
-    def made(layout: Layout, settings: RunSettings) -> TorchParameters:
+    def make(layout: Layout, settings: RunSettings) -> TorchParameters:
         del settings
         parameters = TorchParameters(
             module, layout, rename=rename, transposed=transposed, optimizer=stepping
@@ -72,7 +72,7 @@ def join(  # noqa: PLR0913  each is a choice of its own
     who = membership(address, name, token_file, connecting, folder, say)
     told: dict[str, Any] = {"records": records, "shards": shards}
     layout = partial(layout_of, module, rename=rename, transposed=transposed, **told)
-    run = enter(who, tokens_per_step, made, layout=layout)
+    run = enter(who, tokens_per_step, make, layout=layout)
     for sentence in filter(None, (joined[0].untold, local_buffers(module))):
         say(f"{run.name}: {sentence}")
     try:
@@ -86,19 +86,18 @@ def join(  # noqa: PLR0913  each is a choice of its own
 def stepping_of(
     module: torch.nn.Module, optimizer: torch.optim.Optimizer | None
 ) -> torch.optim.Optimizer | None:
-    """Check what is to join; return the optimizer itself, if there is one.
-
-    Raises:
-        SettingsError: this process is one of several.
-        TaskError: a parameter cannot be exchanged, or the optimizer steps others.
-    """
+    """Check what is to join; return the optimizer itself, if there is one."""
     check_alone()
     trained = trained_of(module)
     if optimizer is None:
         return None
-    found = unwrapped(optimizer)
-    check_steps(found, list(trained.values()))
-    return found
+    steps = unwrapped(optimizer)
+    if not holds(steps, trained.values()):
+        raise TaskError(
+            f"the {type(steps).__name__} holds none of the module's parameters that are "
+            "trained: make it after the module was moved and loaded"
+        )
+    return steps
 
 
 def follow(
@@ -130,19 +129,6 @@ def unwrapped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     if inner is None or hasattr(optimizer, "_optimizer_step_post_hooks"):
         return optimizer
     return unwrapped(inner)
-
-
-def check_steps(optimizer: torch.optim.Optimizer, trained: Collection[torch.Tensor]) -> None:
-    """Refuse an optimizer that steps nothing of what is trained.
-
-    Raises:
-        TaskError: it holds other tensors, such as those that were there before a replacement.
-    """
-    if not holds(optimizer, trained):
-        raise TaskError(
-            f"the {type(optimizer).__name__} holds none of the module's parameters that are "
-            "trained: make it after the module was moved and loaded"
-        )
 
 
 def local_buffers(module: torch.nn.Module) -> str:

@@ -6,13 +6,9 @@
             params = run.boundary(params)
             …the user's own step…
 
-`boundary` stands before a step. It consumes the parameters and returns those to go on with, as a
-step with donated arguments does. It waits in these cases alone: until the run's first values are
-here, while the run is paused, without tokens that were granted to it (a grant lasts for a minute or
-two), and for a merge where the run's preset says so. The step after it is booked when the next
-boundary, or `done`, shows that it was taken, by parameters that have changed; a step that was not
-taken is given back. Once the run is over, `boundary` returns what it is given, and further steps
-are the user's own affair.
+The next boundary, or `done`, books the step between if the parameters have changed; a step that was
+not taken is given back. Once the run is over, `boundary` returns its arguments, and further steps
+are the user's own affair. docs/own_loops.md has the rest.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -43,11 +39,7 @@ NO_STEP = (
 
 
 class JoinedRun(Generic[Tree]):
-    """A run that a loop of the user's own takes part in.
-
-    Args:
-        records: how the records that the run leases lie in shards; None if it leases none.
-    """
+    """A run that a loop of the user's own takes part in, and the shards of the leased `records`."""
 
     def __init__(
         self,
@@ -57,7 +49,6 @@ class JoinedRun(Generic[Tree]):
         background: Background,
         records: ShardPlan | None = None,
     ) -> None:
-        """Wait for the run's first values."""
         self.name = name
         self._parameters = parameters
         self._compute = compute
@@ -65,39 +56,32 @@ class JoinedRun(Generic[Tree]):
         self._records = records
         self._leased = False  # whether `batches` was called
         self._announced = False
-        self._told_no_step = False
+        self._reported_no_step = False
         self._inside = False  # a boundary is under way, or was broken off
         self._left = ""
         self._ended = False
         self._undo: list[Callable[[], object]] = []
         self._logged: dict[str, object] = {}
-        compute.arrive(until=lambda: bool(compute.boundary.versions))
+        compute.arrive(until=lambda: bool(compute.boundary.versions))  # the run's first values
         self._raise_failure()
         self._give()
 
     @property
     def params(self) -> Tree:
-        """The parameters of the last boundary; before the first, the run's own.
-
-        A step that donates its arguments makes them invalid.
-        """
+        """The parameters of the last boundary (until a step donates them), or the run's first."""
         return self._params
 
     @property
     def optimizer(self) -> Any:  # noqa: ANN401  a tree of the user's
         """The optimizer's state to go on with, where the run was joined with it; None elsewhere.
 
-        It is what the last boundary was given, or a peer's: a learner that joins a run that goes on
-        is given one when it first joins, or at its first boundary.
+        It is what the last boundary was given, or at first a peer's.
         """
         return self._optimizer
 
     @property
     def over(self) -> bool:
-        """Whether the run is over, or this learner has left it.
-
-        Of several processes, all see it turn true at the same boundary.
-        """
+        """Whether the run is over or this learner has left it, which all processes see at once."""
         return self._compute.stopped
 
     @property
@@ -110,10 +94,7 @@ class JoinedRun(Generic[Tree]):
 
     @property
     def clock(self) -> float:
-        """The clock of learning-rate schedules: how many steps the fleet has taken per learner.
-
-        It goes on where the run is, so a learner that joins late does not begin to warm up.
-        """
+        """The clock of learning-rate schedules: how many steps the fleet has taken per learner."""
         return self._compute.boundary.clock
 
     def boundary(self, params: Tree, loss: object = None, *, optimizer: object = None) -> Tree:
@@ -122,8 +103,7 @@ class JoinedRun(Generic[Tree]):
         Args:
             params: the parameters after the last step; they are consumed.
             loss: the last step's loss, as an array that may not be computed yet, or a number. It is
-                shown in the run's status, and one that is not finite has this learner start over;
-                None if it is not told.
+                shown in the run's status, and one that is not finite has this learner start over.
             optimizer: the optimizer's state after the last step, where the run was joined with
                 one; go on with the property `optimizer`.
 
@@ -132,8 +112,7 @@ class JoinedRun(Generic[Tree]):
 
         Raises:
             TaskError: the parameters are others than those that joined, or were deleted.
-            TaskFailedError: the loss was not finite; the values held are the run's, and the user's
-                optimizer has to begin anew.
+            TaskFailedError: the loss was not finite; the user's optimizer has to begin anew.
             HostLostError: another process of this loop was lost, is stuck or has failed.
             IslandsError: the run refused this learner.
         """
@@ -156,9 +135,8 @@ class JoinedRun(Generic[Tree]):
         """Report metrics of the step that the next boundary books, such as an accuracy.
 
         Args:
-            metrics: by name, numbers or arrays that may not be computed yet. They are shown and
-                recorded as means over steps, and decide nothing. `loss` is the step's loss, for a
-                loop that hands none to a boundary, as with an optimizer of PyTorch.
+            metrics: by name, numbers or arrays that may not be computed yet. They are recorded as
+                means over steps. `loss` is the loss of a loop that hands none to a boundary.
 
         Raises:
             TaskError: a name cannot be reported, there are too many, or one is no number.
@@ -170,19 +148,17 @@ class JoinedRun(Generic[Tree]):
             self._logged[name] = self._parameters.checked(value, name)
 
     def batches(self, read: Read[Batch], size: int) -> Iterator[Batch]:
-        """Read what the syncer leases: each record of the data once in a pass, by whichever loop.
+        """Read the records that the syncer leases: each once in a pass, by one loop of the fleet.
 
         The batch of a step is read in its boundary, and taken by `next` after it. It counts as
-        trained on when the step is booked; otherwise whoever is leased the shard next reads it. A
-        boundary without a step reads a further batch for the same step, as far as the tokens of one
-        have room for its records; then those of this step are read again.
+        trained on when the step is booked. A boundary without a step reads a further batch for the
+        same step, as far as the step's tokens have room; then its records are read again.
 
-        Call it before the first boundary. After that (as where `islands.torch.join` was given an
-        optimizer), it waits for leases itself, as a boundary does: go on with `params`.
+        Call it before the first boundary. Where `islands.torch.join` was given an optimizer, it
+        waits for leases itself: go on with `params`.
 
         Args:
-            read: returns the batch of the records with the indices int64[size] that it is given; a
-                record's index is at least 0 and below the number in the run's layout.
+            read: returns the batch of the records with the indices int64[size] that it is given.
             size: number of records of each batch; a step's tokens are at least as many.
 
         Returns:
@@ -214,29 +190,15 @@ class JoinedRun(Generic[Tree]):
         return self._taken(leased)
 
     def _taken(self, leased: LeasedBatches[Batch]) -> Iterator[Batch]:
-        """Yield a batch for each step that was announced.
-
-        Raises:
-            TaskError: no step was announced, or it has its batch already.
-        """
         while not self.over:
             if not self._announced:
                 raise TaskError("a batch was taken before a boundary; come to boundary first")
             yield leased.take()
 
     def done(self, params: Tree, loss: object = None, *, optimizer: object = None) -> Tree:
-        """Book the last step, and leave the run in order.
+        """Book the last step and leave the run in order; returns the learner's last parameters.
 
-        Args:
-            params: the parameters after the last step; they are consumed.
-            loss: see `boundary`.
-            optimizer: see `boundary`.
-
-        Returns:
-            The parameters that the learner ended with.
-
-        Raises:
-            TaskError: see `boundary`.
+        The arguments are those of `boundary`.
         """
         over = self.over
         if not over:
@@ -249,11 +211,9 @@ class JoinedRun(Generic[Tree]):
     def leave(self, reason: str = "it is asked to leave") -> None:
         """Leave the run in order: a step that was announced and not booked is given back.
 
-        It waits until what was sent is decided, for some seconds at most. It may be called by a
-        handler of signals; if that interrupts a boundary, the boundary leaves when it is done.
-
-        Where several processes take part together, it may be called on one of them alone, and only
-        asks: the loop goes on until `over` turns true, at the same boundary on all.
+        It waits for some seconds at most until what was sent is decided. A handler of signals may
+        call it; a boundary that it interrupts leaves when it is done. One of several processes only
+        asks: the loop goes on until `over` turns true on all.
         """
         if self._background.together:
             if not self.over:
@@ -262,7 +222,6 @@ class JoinedRun(Generic[Tree]):
         self._go(reason)
 
     def _go(self, reason: str) -> None:
-        """Leave the run, at the same place of the loop on all its processes."""
         if not self._left:
             self._left = reason
             self._background.leave(reason)
@@ -296,7 +255,7 @@ class JoinedRun(Generic[Tree]):
             self._undo.clear()
 
     def at_its_end(self, undo: Callable[[], object]) -> None:
-        """Have something undone when this process has left the run, as a hook in a loop."""
+        """Undo something, such as a hook in a loop, when this process has left the run."""
         self._undo.append(undo)
 
     def around(
@@ -309,18 +268,15 @@ class JoinedRun(Generic[Tree]):
         get_optimizer: Callable[[State], object] = lambda _: None,
         put_optimizer: Callable[[State, Any], State] = lambda state, _: state,
     ) -> Callable[..., Result]:
-        """Wrap a step, so that a loop that stays as it is takes part in the run.
+        """Put a boundary before a step, so that a loop that stays as it is takes part in the run.
 
         Args:
             step: the user's step, whose first argument is a state with the parameters in it.
             get: returns the parameters of a state.
             put: returns the state with other parameters.
-            loss: returns the loss from what the step returned; None where it is not told.
+            loss: returns the loss from the step's result.
             get_optimizer: returns the optimizer's state, where the run was joined with one.
             put_optimizer: returns the state with another optimizer's state.
-
-        Returns:
-            The step with a boundary before it.
         """
         last: list[object] = [None]
 
@@ -342,11 +298,7 @@ class JoinedRun(Generic[Tree]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the run.
-
-        Raises:
-            IslandsError: the learner failed, and the loop ended for that reason alone.
-        """
+        """Leave the run; raises the learner's own error if the loop ended for that reason alone."""
         if error is not None and self._background.together:
             self._announced = True  # other processes come to no boundary that this one comes to
             self._background.came()
@@ -363,11 +315,6 @@ class JoinedRun(Generic[Tree]):
             raise cause from error
 
     def _announce(self) -> None:
-        """Wait until the next step may be taken, and announce it.
-
-        Raises:
-            IslandsError: the learner has ended by an error.
-        """
         self._inside = True
         self._announced = self._compute.arrive()
         self._give()
@@ -378,11 +325,9 @@ class JoinedRun(Generic[Tree]):
         self._raise_failure()
 
     def _give(self) -> None:
-        """Take over what the model holds for the user to go on with."""
         self._params, self._optimizer = self._parameters.give(), self._parameters.optimizer
 
     def _book(self, params: Tree, loss: object, optimizer: object) -> None:
-        """Take what the user's step made, and count it if there was one."""
         stepped = self._parameters.take(params, optimizer)
         announced, self._announced = self._announced, False
         if not announced:
@@ -392,12 +337,11 @@ class JoinedRun(Generic[Tree]):
             given = logged.pop("loss", None)
             loss = given if loss is None else loss
             self._compute.stepped(self._parameters.dispatched(loss, logged))
-        elif not self._told_no_step:
-            self._told_no_step = True
+        elif not self._reported_no_step:
+            self._reported_no_step = True
             self._background.say(NO_STEP)
 
     def _raise_failure(self) -> None:
-        """Raise the error that ended the learner, once its thread has told it."""
         if self.over or self._background.failed:
             self._background.came()
             self._background.join(ENDING_S)

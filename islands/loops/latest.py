@@ -36,15 +36,11 @@ def latest(
     """Fetch the newest published values of a run, as an observer that stays for these alone.
 
     Args:
-        address: host:port of the hub, or several that are tried in turn.
-        token_file: file with the run's token, as `connecting` has it.
-        connecting: how the hub is reached.
+        address: see `islands.join`, as are `token_file`, `connecting` and `say`.
         wait_s: how long to wait for the values, once the hub has answered.
-        say: told what happens, in sentences for people.
 
     Returns:
-        float32 arrays by path. Fragments are published one after another, so a value may be some
-        steps newer than its neighbour's, as a learner's own are.
+        float32 arrays by path; some may be a few steps newer than others.
 
     Raises:
         UnreachableError: no hub answers, or it has no values in time.

@@ -27,27 +27,17 @@ def layout_of(
     records: int = 0,
     shards: int = SHARDS,
 ) -> LoopLayout:
-    """Return what a run has to plan for.
+    """Return what a run has to plan for, from a tree of arrays or a PyTorch module.
 
-    Args:
-        params: a tree of arrays or of their shapes, or a PyTorch module.
-        trainable: whether the leaf at a path is trained and merged.
-        stacked: whether the leaf at a path holds all layers, stacked along its first axis.
-        rename: path in the run by path in `params`, where both differ.
-        transposed: paths of the matrices that the run holds transposed.
-        records: number of records of the data, if the syncer leases them (`JoinedRun.batches`).
-        shards: number of shards in which they are leased; each must have room for a batch.
-
-    Raises:
-        TaskError: a leaf is no floating array, or nothing is trained.
-        SettingsError: there are shards without a record.
+    The arguments are those of `islands.join`; `transposed` are paths of matrices that the run holds
+    transposed.
     """
     leaves = []
     for path, shape, dtype in _tensors(params, trainable):
         stack = shape[0] if stacked(path) and shape else 1
-        told = shape[::-1] if path in transposed else shape
+        held = shape[::-1] if path in transposed else shape
         name = (rename or {}).get(path, path)
-        leaves.append(Leaf(name, told, dtype, default_role(name), stack))
+        leaves.append(Leaf(name, held, dtype, default_role(name), stack))
     if not leaves:
         raise TaskError("nothing is trained: the parameters have no leaf, or trainable has none")
     for leaf in leaves:
@@ -63,7 +53,6 @@ def _tensors(
     params: Any,  # noqa: ANN401  a tree or a module of the user's
     trainable: PathTest,
 ) -> Iterator[tuple[str, tuple[int, ...], str]]:
-    """Yield path, shape and dtype of each leaf that is trained."""
     if hasattr(params, "named_parameters"):
         for name, tensor in params.named_parameters():
             path = name.replace(".", "/")

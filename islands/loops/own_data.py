@@ -29,20 +29,9 @@ Batch = TypeVar("Batch")
 Read = Callable[[NDArray[np.int64]], Batch]
 """Returns the batch of the records with these indices."""
 
-# --- batches of leased records ----------------------------------------------------------------
-
 
 class LeasedBatches(StepData, Generic[Batch]):
-    """The batches of the leases that are held.
-
-    Args:
-        plan: how records are divided among shards.
-        read: reads a batch; called on the loop's thread, in a boundary.
-        tokens: of each step, which has at most as many records.
-
-    Raises:
-        SettingsError: no shard has room for a batch.
-    """
+    """The batches of the leases that are held, read on the loop's thread, in a boundary."""
 
     def __init__(self, plan: ShardPlan, size: int, read: Read[Batch], tokens: int) -> None:
         super().__init__(tokens)
@@ -77,11 +66,7 @@ class LeasedBatches(StepData, Generic[Batch]):
         return True
 
     def take(self) -> Batch:
-        """Return the batch for the step that was announced.
-
-        Raises:
-            TaskError: it was taken already.
-        """
+        """Return the batch for the step that was announced."""
         if self._next is None:
             raise TaskError(
                 "a second batch was taken for one step: come to boundary before each, or ask "

@@ -30,14 +30,10 @@ class Parameters(Protocol[Tree]):
 
     @property
     def diverged(self) -> bool:
-        """Whether a loss was not finite, so that the user has to reset the optimizer's state."""
+        """Whether a loss was not finite since the last question; the user resets the optimizer."""
 
     def take(self, params: Tree, optimizer: object = None) -> bool:
-        """Hold what a step made, whose buffers belong to the model from now on.
-
-        Returns:
-            Whether a step was taken; False if nothing has changed since the last boundary.
-        """
+        """Hold a step's results, whose buffers belong to the model now; was there a step at all?"""
 
     def give(self) -> Tree:
         """Return the parameters to go on with."""
@@ -47,28 +43,16 @@ class Parameters(Protocol[Tree]):
         """The optimizer's state to go on with; None where the run was joined without it."""
 
     def checked(self, value: object, name: str) -> object:
-        """Return a number of a step, or an array of one, as it is kept until the step is done.
-
-        Raises:
-            TaskError: it is neither.
-        """
+        """Return a number of a step, or an array of one, to be kept until the step is done."""
 
     def dispatched(self, loss: object, metrics: Mapping[str, object] = NO_METRICS) -> Dispatched:
-        """Return what tells that the step which made the held parameters has finished.
-
-        Args:
-            loss: its loss; None if it is not told.
-            metrics: what else it reports, as `checked` returned it.
-
-        Raises:
-            TaskError: the loss is no number.
-        """
+        """Return the step that made the held parameters, with its loss and `checked` metrics."""
 
 
 class NamedArrays:
-    """The state of a user's optimizer as arrays with paths, of which pieces are given to peers.
+    """The state of a user's optimizer as arrays with paths, of which peers receive pieces.
 
-    This one has none, as where the state is not told: it is neither given nor taken.
+    This one has none, as where a run was joined without an optimizer.
     """
 
     def __init__(self, leaves: Sequence[MomentLeaf] = ()) -> None:
@@ -79,14 +63,10 @@ class NamedArrays:
 
     def read(self, piece: int) -> MomentsCopy:
         """Dispatch a copy of a piece into new buffers, and start their copy to the host."""
-        raise InvariantError(f"piece {piece} of a state that is not told was asked for")
+        raise InvariantError(f"there is no piece {piece} of moments")
 
     def load(self, pieces: Sequence[memoryview]) -> None:
-        """Replace all arrays by a peer's.
-
-        Raises:
-            InvariantError: the pieces are of other sizes, or not finite; nothing was changed.
-        """
+        """Replace all arrays by a peer's, or none if they have other sizes or are not finite."""
         arrays = joined(self.plan, pieces)
         for values in arrays:
             if values.dtype.kind not in "biu" and not np.isfinite(values).all():
@@ -118,8 +98,8 @@ class OwnMoments:
 
     def take_divergence(self) -> bool:
         """Return whether the user has to reset the optimizer's state, and forget it."""
-        found, self._diverged = self._diverged, False
-        return found
+        diverged, self._diverged = self._diverged, False
+        return diverged
 
     def prepare_giving(self) -> None:
         self.moments.prepare()
@@ -132,16 +112,11 @@ class OwnMoments:
 
 
 def check_finite(model: Model) -> None:
-    """Refuse a model that would spoil those of others.
-
-    Raises:
-        TaskError: its parameters are not all finite.
-    """
     if not model.finite():
         raise TaskError("the parameters that join the run are not all finite numbers")
 
 
-def places_of(
+def leaf_indices(
     layout: Layout,
     paths: Sequence[str],
     shapes: Sequence[tuple[int, ...]],
@@ -149,37 +124,34 @@ def places_of(
     rename: Mapping[str, str],
     trainable: Callable[[str], bool],
 ) -> list[int]:
-    """Return where each leaf of the layout is found among the leaves of a tree.
-
-    Args:
-        rename: path in the layout by path in the tree, where both differ.
+    """Return the index of each of the layout's leaves among the leaves of a tree.
 
     Raises:
         TaskError: one is missing, has another shape or dtype, or is left over; says what to do.
     """
-    found = {rename.get(path, path): place for place, path in enumerate(paths) if trainable(path)}
-    places = []
+    here = {rename.get(path, path): index for index, path in enumerate(paths) if trainable(path)}
+    indices = []
     for leaf in layout.leaves:
-        place = found.pop(leaf.path, None)
-        if place is None:
+        index = here.pop(leaf.path, None)
+        if index is None:
             raise TaskError(
                 f"the run trains {leaf.path}, which these parameters do not have (they begin with "
                 f"{', '.join(paths[:3])}); rename= tells the run's path of each of them"
             )
-        if shapes[place] != leaf.shape:
+        if shapes[index] != leaf.shape:
             raise TaskError(
-                f"{leaf.path} has shape {shapes[place]} here and {leaf.shape} in the run"
+                f"{leaf.path} has shape {shapes[index]} here and {leaf.shape} in the run"
             )
-        if dtypes[place] != leaf.dtype:
+        if dtypes[index] != leaf.dtype:
             raise TaskError(
-                f"{leaf.path} is {dtypes[place]} here and {leaf.dtype} in the run: convert these "
+                f"{leaf.path} is {dtypes[index]} here and {leaf.dtype} in the run: convert these "
                 f"parameters to {leaf.dtype} before they join, or write the run's layout from ones "
-                f"in {dtypes[place]}"
+                f"in {dtypes[index]}"
             )
-        places.append(place)
-    if found:
+        indices.append(index)
+    if here:
         raise TaskError(
-            f"the run does not train {next(iter(found))}; trainable= tells which leaves of these "
+            f"the run does not train {next(iter(here))}; trainable= tells which leaves of these "
             "parameters are trained"
         )
-    return places
+    return indices

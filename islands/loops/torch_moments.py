@@ -1,8 +1,8 @@
 """The state of a PyTorch optimizer: read in pieces, replaced by a peer's. JAX is not imported.
 
-Most optimizers make their state in their first step. What it will be is found out before, by a step
-of a copy whose parameters are on the `meta` device: they have shapes and no values, so it costs
-nothing. Hyperparameters, such as a scheduler's learning rate, are not part of the state.
+Most optimizers make their state in their first step. A step of a copy whose parameters are on the
+`meta` device, without values, shows it before, at no cost. Hyperparameters, such as a scheduler's
+learning rate, are not part of the state.
 """
 
 from collections import OrderedDict, defaultdict
@@ -26,12 +26,7 @@ HOOKS = "_hooks"
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One tensor of the state.
-
-    Attributes:
-        owner: The parameter whose state it is part of.
-        number: The type of a plain number that is in its place; None: it is a tensor.
-    """
+    """One tensor of the state of its `owner`, or a plain number of the type `number`."""
 
     owner: torch.nn.Parameter
     key: str
@@ -65,14 +60,7 @@ class TorchCopy:
 
 
 class TorchMoments(NamedArrays):
-    """The state of an optimizer.
-
-    Args:
-        known: the parameters by the paths that the run has for them.
-
-    Raises:
-        TaskError: what the state will be cannot be told; says why.
-    """
+    """The state of an optimizer of parameters that are `known` by the run's paths."""
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, known: Mapping[str, torch.nn.Parameter]
@@ -131,11 +119,6 @@ class TorchMoments(NamedArrays):
 
 
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[np.generic]:
-    """Return the dtype of NumPy with this name.
-
-    Raises:
-        TaskError: there is none.
-    """
     try:
         return np.dtype(str(dtype).removeprefix("torch."))
     except TypeError as error:
@@ -143,7 +126,7 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype[np.generic]:
 
 
 def recorded() -> "torch.cuda.Event":
-    """Return what tells that all that was dispatched until now is done."""
+    """Return an event that is over once all that was dispatched until now is done."""
     event = torch.cuda.Event()
     event.record()
     return event
@@ -152,11 +135,7 @@ def recorded() -> "torch.cuda.Event":
 def state_after_a_step(
     optimizer: torch.optim.Optimizer,
 ) -> dict[torch.nn.Parameter, dict[str, Any]]:
-    """Return what the state of an optimizer is after its first step, with tensors on `meta`.
-
-    Raises:
-        TaskError: a step cannot be tried so; says why.
-    """
+    """Return the state of an optimizer after its first step, with tensors on `meta`."""
     own: dict[torch.Tensor, torch.nn.Parameter] = {}
 
     def like(parameter: torch.nn.Parameter) -> torch.Tensor:
@@ -190,15 +169,7 @@ def _plain(group: Mapping[str, object]) -> dict[str, object]:
 
 
 def _slot(owner: torch.nn.Parameter, key: str, value: object, *, here: bool) -> Slot:
-    """Describe an entry of the state.
-
-    Args:
-        value: what the tried step made of it.
-        here: whether it is on the parameter's device in any case.
-
-    Raises:
-        TaskError: it is neither a tensor nor a number.
-    """
+    """Describe a `value` of the tried step; it is on the parameter's device if `here`."""
     if isinstance(value, bool | int | float):
         kind = torch.float64 if isinstance(value, float) else torch.int64
         return Slot(owner, key, kind, torch.device("cpu"), type(value))

@@ -1,10 +1,8 @@
 """The parameters of a PyTorch module as the model that a learner exchanges.
 
-The tensors stay where they are and are changed in place, so the module and its optimizer go on with
-the objects they hold; what is held here is detached from their gradients. JAX is not imported.
-
-A learner of PyTorch is one process with plain tensors. Several processes would each exchange their
-own replica, which `DistributedDataParallel` assumes to be alike, and a shard is no leaf of the run.
+The tensors are changed in place, so the module and its optimizer go on with the objects they hold.
+JAX is not imported. A learner of PyTorch is one process with whole tensors: several would each
+exchange their own replica, which `DistributedDataParallel` assumes to be alike.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from islands.layout.leaves import VALUE_BYTES, Layout, Piece
 from islands.learner.boundary import Dispatched
-from islands.loops.own_model import NO_METRICS, OwnMoments, check_finite, places_of
+from islands.loops.own_model import NO_METRICS, OwnMoments, check_finite, leaf_indices
 from islands.loops.torch_moments import TorchCopy, TorchMoments, recorded
 from islands.model.interfaces import host_named
 from islands.protocol.errors import InvariantError, SettingsError, TaskError
@@ -31,33 +29,28 @@ WIRE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @dataclass(frozen=True, slots=True)
 class TorchStep:
-    """A step that was dispatched: one number of what it made, its loss and its metrics."""
+    """A step that was dispatched: one number of its result, its loss and its metrics."""
 
     number: torch.Tensor
     given: torch.Tensor | float | None
-    told: Mapping[str, torch.Tensor | float]
+    measured: Mapping[str, torch.Tensor | float]
     arrived: "torch.cuda.Event | None"
 
     def loss(self) -> float | None:
-        """Wait until the step is done, and return its loss; nan if what it made is no number."""
+        """Wait until the step is done, and return its loss; nan if its result is no number."""
         if self.arrived is not None:
             self.arrived.synchronize()
-        made = float(self.number)
-        if not isfinite(made):
-            return made
+        number = float(self.number)
+        if not isfinite(number):
+            return number
         return None if self.given is None else float(self.given)
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics."""
-        return {name: float(value) for name, value in self.told.items()}
+        return {name: float(value) for name, value in self.measured.items()}
 
 
 def checked(value: object, name: str = "loss") -> torch.Tensor | float:
-    """Return a loss, or a metric of this name, without its gradients, if it is one number.
-
-    Raises:
-        TaskError: it is no number, and no tensor of one.
-    """
+    """Return a loss, or a metric of this name, without its gradients."""
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         return value.detach()
     if isinstance(value, float | int):
@@ -107,12 +100,12 @@ class TorchModel(OwnMoments):
         return TorchCopy((host,), recorded())
 
     def value(self, fragment: int) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = self._read(fragment).cpu().numpy()
-        return found
+        value: NDArray[np.float32] = self._read(fragment).cpu().numpy()
+        return value
 
     def base_of(self, fragment: int) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = self._base[fragment].cpu().numpy().copy()
-        return found
+        value: NDArray[np.float32] = self._base[fragment].cpu().numpy().copy()
+        return value
 
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
         self._base[fragment] = self._uploaded(fragment, value)
@@ -133,15 +126,12 @@ class TorchModel(OwnMoments):
         self._base[fragment] = new
 
     def mark(self) -> torch.Tensor:
-        """Copy one number of the smallest tensor."""
         return self._smallest[(0,) * self._smallest.ndim].clone()
 
     def queued(self) -> "torch.cuda.Event | None":
-        """Return what tells that all that was dispatched is done; None if it is done already."""
         return recorded() if self._queues else None
 
     def finite(self) -> bool:
-        """Whether all trained tensors are finite; waits for the device."""
         return all(bool(torch.isfinite(tensor).all()) for tensor in self._tensors)
 
     def _read(self, fragment: int) -> torch.Tensor:
@@ -176,7 +166,6 @@ class TorchModel(OwnMoments):
         return torch.zeros(held.size, dtype=torch.bfloat16, device=self._device)
 
     def _held_by(self, piece: Piece) -> torch.Tensor:
-        """Return the part of a tensor that a piece is, as a view of it."""
         tensor = self._tensors[piece.leaf]
         if tensor.is_contiguous():
             return tensor.view(-1)[piece.start : piece.stop]
@@ -202,13 +191,10 @@ class TorchParameters:
     Args:
         rename: path in the run by name in the module, where both differ; names are joined by `/`.
         transposed: names of the matrices that the run holds transposed, as JAX's layers do.
-        optimizer: the optimizer whose state peers may be given; None: it is not told.
+        optimizer: the optimizer whose state peers may receive, if there is one.
 
     Attributes:
-        untold: Why the state of the optimizer is not told although there is one; else empty.
-
-    Raises:
-        TaskError: the trained tensors are not those of the layout, or lie on several devices.
+        untold: Why peers do not receive that state although there is an optimizer; else empty.
     """
 
     def __init__(
@@ -236,8 +222,8 @@ class TorchParameters:
             )
         shapes = [tuple(tensor.shape) for tensor in tensors]
         dtypes = [str(tensor.dtype).removeprefix("torch.") for tensor in tensors]
-        places = places_of(layout, paths, shapes, dtypes, rename or {}, lambda _: True)
-        self.model = TorchModel(layout, [tensors[place] for place in places])
+        indices = leaf_indices(layout, paths, shapes, dtypes, rename or {}, lambda _: True)
+        self.model = TorchModel(layout, [tensors[index] for index in indices])
         self.untold = ""
         if optimizer is not None:
             to_run = rename or {}
@@ -270,19 +256,10 @@ class TorchParameters:
 
     @property
     def diverged(self) -> bool:
-        """Whether a loss was not finite since this was asked last."""
         return self.model.take_divergence()
 
     def take(self, params: torch.nn.Module, optimizer: object = None) -> bool:
-        """Check that the tensors are where they were, since they are changed in place.
-
-        Returns:
-            Whether a step was taken.
-
-        Raises:
-            SettingsError: `torch.distributed` has more than one process meanwhile.
-            TaskError: a parameter was moved or replaced, as by `module.to` or an assignment.
-        """
+        """Check that no tensor was moved or replaced; was there a step?"""
         check_alone()
         current = {path_of(name): held for name, held in self._module.named_parameters()}
         for path, parameter, pointer in self._held:
@@ -303,7 +280,7 @@ class TorchParameters:
         return stepped or self._versions != self._counted()
 
     def give(self) -> torch.nn.Module:
-        """Return the module, whose changes from here on are those of a step."""
+        """Return the module; its changes from here on are those of a step."""
         self._versions = self._counted()
         return self._module
 
@@ -317,27 +294,16 @@ class TorchParameters:
     checked = staticmethod(checked)
 
     def dispatched(self, loss: object, metrics: Mapping[str, object] = NO_METRICS) -> Dispatched:
-        """Return what tells that the last step has finished.
-
-        Raises:
-            TaskError: the loss is no number, and no tensor of numbers.
-        """
-        number = self.model.mark()
-        told = {name: checked(value, name) for name, value in metrics.items()}
-        return TorchStep(number, None if loss is None else checked(loss), told, self.model.queued())
+        model, known = self.model, {name: checked(value, name) for name, value in metrics.items()}
+        given = None if loss is None else checked(loss)
+        return TorchStep(model.mark(), given, known, model.queued())
 
 
 def path_of(name: str) -> str:
-    """Return the path of what a module has under a name."""
     return name.replace(".", "/")
 
 
 def trained_of(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters that are trained, by their paths.
-
-    Raises:
-        TaskError: one cannot be read or written; names it.
-    """
     named = {
         path_of(name): tensor for name, tensor in module.named_parameters() if tensor.requires_grad
     }
@@ -350,11 +316,7 @@ def trained_of(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 
 def check_alone() -> None:
-    """Refuse a process that is one of several of `torch.distributed`.
-
-    Raises:
-        SettingsError: it is; says what is possible.
-    """
+    """Refuse a process that is one of several of `torch.distributed`."""
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()):
         return
@@ -368,11 +330,7 @@ def check_alone() -> None:
 
 
 def check_tensor(path: str, tensor: torch.Tensor) -> None:
-    """Refuse a parameter that cannot be read or written where it is.
-
-    Raises:
-        TaskError: names it, what is wrong with it, and how to mend it.
-    """
+    """Refuse a parameter that cannot be read or written where it is."""
     if torch.nn.parameter.is_lazy(tensor):
         raise TaskError(f"{path} has no shape yet: call the module once before it joins")
     if hasattr(tensor, "device_mesh"):  # a DTensor, by what it has: its import takes a second
@@ -391,7 +349,6 @@ def check_tensor(path: str, tensor: torch.Tensor) -> None:
 
 
 def holds(optimizer: torch.optim.Optimizer, trained: Collection[torch.Tensor]) -> bool:
-    """Whether an optimizer steps one of these tensors at least."""
     known = set(map(id, trained))
     return any(
         id(tensor) in known for group in optimizer.param_groups for tensor in group["params"]

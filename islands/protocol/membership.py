@@ -2,17 +2,15 @@
 
     outside ──Joined──▶ admitted ──Evicted, or by its own word──▶ outside, with a `previous`
 
-1. An admission outlives links: it lasts until its incarnation ends, and then the process asks for
-   the next one. It proves which incarnation it had, by the credential of that one.
-2. An incarnation that ended never comes back. Late or repeated answers are harmless: an admission
-   counts only if its incarnation is higher than the last one, and the process has none at present.
-   A supervisor that cannot verify the credential is that of another beginning of the run: nothing
-   that is known of the last one says anything of it, and the process joins it anew.
+1. An admission outlives links: it lasts until its incarnation ends. Then the process asks for the
+   next one, with the credential of the last.
+2. An incarnation that ended never comes back: an admission counts only if its incarnation is higher
+   than the last one, and the process has none at present. A supervisor that cannot verify the
+   credential is that of another beginning of the run, which the process joins anew.
 3. Of several supervisors, or syncers, a process follows the one with the highest epoch. It shows
    each supervisor the proof of the highest epoch that it has heard, upon which an older one ends.
-4. An admitted process sends heartbeats, each with its state at that moment. A process that is not
-   admitted asks again when a heartbeat would be due, unless it rests.
-5. A process whose incarnations end by divergence in a row rests before it asks, longer each time.
+4. An admitted process sends heartbeats. One that is not admitted asks again when a heartbeat would
+   be due, unless it rests: longer each time that its incarnations end by divergence in a row.
 """
 
 from dataclasses import dataclass, field
@@ -40,10 +38,7 @@ RESTS_DOUBLED_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatContent:
-    """What a heartbeat says about a process, besides its identity.
-
-    Only a syncer sets `epoch`, and only it, or a learner that gossips, `address`.
-    """
+    """The state in a heartbeat; a syncer sets `epoch`, and it or a gossiping learner `address`."""
 
     phase: Phase
     step: int = 0
@@ -52,7 +47,7 @@ class HeartbeatContent:
 
 
 class EpochOrder(Enum):
-    """How the epoch of a syncer's Welcome compares to the highest epoch seen before."""
+    """The epoch of a syncer's Welcome, compared to the highest epoch seen before."""
 
     OLDER = "older"
     SAME = "same"
@@ -61,12 +56,11 @@ class EpochOrder(Enum):
 
 @dataclass(slots=True)
 class MembershipState:
-    """What one process knows of its own membership.
+    """The membership of one process, as it knows it.
 
-    `run`, `role`, `name` and `fingerprint` (of its layout) never change; `proof` shows that a
-    syncer holds the run's key. `supervisor_up` and `syncer_up` say whether there is a link.
-    `epoch_seen` is the highest epoch of a syncer that welcomed it, and `epoch_proof` proves it;
-    `supervisor_epoch` and `supervisor_proof` are those of the supervisor that it follows.
+    `fingerprint` is that of its layout, and `proof` shows that a syncer holds the run's key.
+    `supervisor_up` and `syncer_up` say whether there is a link. `epoch_seen` is the highest epoch
+    of a syncer that welcomed it; `supervisor_epoch` that of the supervisor which it follows.
     `unknown` is an incarnation of another beginning of the run, which this one must not give it.
     `relapses` counts how often in a row it diverged soon after it had begun anew.
     """
@@ -92,11 +86,7 @@ class MembershipState:
     # --- outgoing messages ---------------------------------------------------------------------
 
     def say(self, sign: HeartbeatContent, now_s: float) -> Join | Heartbeat | None:
-        """The message for the supervisor now: a heartbeat, or a request for admission.
-
-        Returns:
-            None while there is no link to the supervisor, or while this process rests.
-        """
+        """A heartbeat, or a request for admission; None without a link, or while it rests."""
         if not self.supervisor_up:
             return None
         if self.incarnation is None:
@@ -132,12 +122,9 @@ class MembershipState:
     def hello(
         self, progress: Progress, digests: tuple[str, ...], kept: tuple[Kept | None, ...] = ()
     ) -> Hello:
-        """The greeting to a syncer, of an admitted process that holds values of these digests.
+        """The greeting of an admitted process to a syncer.
 
-        Args:
-            progress: its report.
-            digests: those of the values that it holds, by fragment.
-            kept: values that it still has from before this incarnation, by fragment.
+        It holds values of these digests, and `kept` ones from before its incarnation, by fragment.
         """
         assert self.incarnation is not None, "only who is admitted reports"
         return Hello(
@@ -159,13 +146,13 @@ class MembershipState:
         """The message that ends this incarnation voluntarily; None if there is no incarnation."""
         if self.incarnation is None:
             return None
-        told = reason[: TEXTS_MAX["reason"]]  # a longer one would end the link, and say nothing
-        return Leave(self.name, self.incarnation, told, diverged)
+        text = reason[: TEXTS_MAX["reason"]]  # a longer one would end the link
+        return Leave(self.name, self.incarnation, text, diverged)
 
     # --- incoming messages ---------------------------------------------------------------------
 
     def on_joined(self, joined: Joined) -> bool:
-        """Take an admission; returns False if it is outdated, or of an older supervisor."""
+        """Receive an admission; False if it is outdated, or of an older supervisor."""
         if joined.supervisor_epoch < self.supervisor_epoch or self.incarnation is not None:
             return False
         if self.previous is not None and joined.incarnation <= self.previous:
@@ -213,22 +200,13 @@ class MembershipState:
     # --- the end of an incarnation -------------------------------------------------------------
 
     def end(self) -> None:
-        """End this incarnation; the next call of `say` asks for a new one."""
         self.previous, self.incarnation = self.incarnation, None
 
     def rest(self, heartbeat_s: float, now_s: float, *, well: bool) -> float:
-        """Rest before the next incarnation, since this one is about to end by divergence.
+        """Rest before the next incarnation, as this one ends by divergence; returns the seconds.
 
-        Where beginning anew does not help, a device may be broken: the first time there is no rest,
-        then one heartbeat, and then twice as long each time (exponential back-off).
-
-        Args:
-            heartbeat_s: time between two heartbeats.
-            now_s: the loop's time.
-            well: whether this incarnation trained well for long enough to reset the count.
-
-        Returns:
-            The time for which it rests, in seconds.
+        The first time there is no rest, then one heartbeat, then twice as long each time. An
+        incarnation that trained `well` for long enough resets the count.
         """
         self.relapses = 1 if well else self.relapses + 1
         if self.relapses == 1:
@@ -240,11 +218,10 @@ class MembershipState:
 
 @dataclass(slots=True)
 class SupervisorView:
-    """A copy of the supervisor's membership view, which syncers and learners that gossip keep.
+    """A copy of the membership view of the supervisor with this epoch.
 
-    It is that of the supervisor with this epoch, whole over each new link, and then each change
-    once (`islands/protocol/supervisor/view.py`). `listed` are the members that have not ended.
-    `looked_s` is when it was last compared with the open accounts of a syncer.
+    It comes whole over each new link, and then each change once (`supervisor/view.py`). `listed`
+    are the members that have not ended. `looked_s` is when a syncer last compared it with accounts.
     """
 
     epoch: int = 0
@@ -253,7 +230,7 @@ class SupervisorView:
     looked_s: float = -inf
 
     def take(self, page: MembershipChanged) -> bool:
-        """Take in a page; False if it is of an older supervisor, or follows on from none here."""
+        """Receive a page; False if it is of an older supervisor, or follows on from none here."""
         other = page.supervisor_epoch != self.epoch and not page.begins
         if page.supervisor_epoch < self.epoch or other:
             return False

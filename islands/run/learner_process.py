@@ -213,7 +213,7 @@ class LearnerProcess:
             who.name,
             replace(context, peers=peers, keyring=keyring),
             compute,
-            tell=who.report,
+            say=who.report,
             kept=kept,
         )
 
@@ -255,7 +255,7 @@ def make_learner(
     *,
     worker: Worker | None = None,
     rng: random.Random | None = None,
-    tell: Callable[[str], object] | None = None,
+    say: Callable[[str], object] | None = None,
     kept: CheckpointFile | None = None,
 ) -> LearnerActor:
     """Make the actor of a learner.
@@ -263,7 +263,7 @@ def make_learner(
     Args:
         worker: computes digests off the event loop; by default a thread of this process.
         rng: draws the jitter of its dialling; by default seeded by the operating system.
-        tell: is told what happens to it, for the person at its terminal.
+        say: receives sentences for the person at its terminal.
         kept: file in which an earlier process of this name left its moments.
     """
     worker = worker or ThreadWorker(name, lambda e: learner.fail("worker", e), finish=False)
@@ -278,7 +278,7 @@ def make_learner(
         compute,
         worker,
         rng or chance(),
-        tell=tell,
+        say=say,
         kept=kept,
     )
     return learner

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from islands.learner.boundary import Boundary, PendingPiece, PendingSnapshot, Running
 from islands.learner.step_data import TrainerData
 from islands.model.interfaces import Trainer
+from islands.protocol import sessions
 from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
@@ -19,16 +20,7 @@ from islands.protocol.learner import events
 from islands.protocol.learner.actions import Action, Contribute
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages import training
-from islands.protocol.messages.membership import (
-    Joined,
-)
-from islands.protocol.sessions import (
-    SupervisorLinkChanged,
-    SyncerLinkChanged,
-    ToSupervisor,
-    ToSyncer,
-    UpdateArrived,
-)
+from islands.protocol.messages.membership import Joined
 from islands.protocol.settings.choices import Adoption, Precision
 from islands.protocol.settings.run import RunSettings
 
@@ -64,7 +56,7 @@ class Bench:
 
     def stop(self) -> list[Action]:
         """Compute has come to its stop, and knows all that it was told."""
-        tokens, order = self.steps * BATCH, self.state.core.compute.order
+        tokens, order = self.steps * BATCH, self.state.compute.order
         return self.do(events.Idled(self.steps, tokens, LEASES, order))
 
     def of(self, kind: type[A]) -> list[A]:
@@ -73,7 +65,11 @@ class Bench:
 
     def sent(self, kind: type[M]) -> list[M]:
         """Messages of a kind that the last event sent to anybody."""
-        outgoing = [a.message for a in self.actions if isinstance(a, ToSyncer | ToSupervisor)]
+        outgoing = [
+            a.message
+            for a in self.actions
+            if isinstance(a, sessions.ToSyncer | sessions.ToSupervisor)
+        ]
         return [message for message in outgoing if isinstance(message, kind)]
 
     def contributed(self) -> list[training.Contribution]:
@@ -87,7 +83,7 @@ class Bench:
     def update(self, fragment: int, number: int, *, epoch: int = 1, intact: bool = True) -> None:
         index, version = FragmentIndex(fragment), Version(epoch, number)
         message = training.FragmentUpdate(epoch, index, version, number - 1, "", 4.0, None)
-        self.do(UpdateArrived(message, intact, NO_BYTES))
+        self.do(sessions.UpdateArrived(message, intact, NO_BYTES))
 
     def adopt(self, fragment: int, number: int, *, epoch: int = 1) -> None:
         """A published value arrives and is adopted at a boundary."""
@@ -99,6 +95,10 @@ class Bench:
             FragmentIndex(fragment), version, self.steps, tokens, incarnation
         )
         self.do(event)
+
+    def adopt_all(self, number: int = 0) -> None:
+        for fragment in range(P):
+            self.adopt(fragment, number)
 
     def grant(self, quota: int, *, counter: int = 1, epoch: int = 1) -> None:
         self.do(
@@ -135,9 +135,9 @@ def started(
 ) -> Bench:
     """Compiled, admitted, linked; nothing adopted yet."""
     bench = Bench(adoption, precision)
-    bench.do(SupervisorLinkChanged(up=True))
+    bench.do(sessions.SupervisorLinkChanged(up=True))
     bench.admit()
-    bench.do(SyncerLinkChanged(up=True))
+    bench.do(sessions.SyncerLinkChanged(up=True))
     bench.do(events.FromSyncer(training.Welcome(1, (None, None))))
     bench.do(events.TrainerReady(BATCH))
     return bench
@@ -148,8 +148,7 @@ def stepping(
 ) -> Bench:
     """On version 1.0 of both fragments, with quota, after two steps."""
     bench = started(adoption, precision)
-    bench.adopt(0, 0)
-    bench.adopt(1, 0)
+    bench.adopt_all()
     bench.grant(10_000)
     bench.step()
     bench.step()
@@ -165,18 +164,17 @@ def stepping_by(settings: RunSettings) -> Bench:
     bench = Bench()
     bench.state = LearnerState(settings, ANA, "bench", P)
     bench.admit()
-    bench.do(SyncerLinkChanged(up=True))
+    bench.do(sessions.SyncerLinkChanged(up=True))
     bench.do(events.FromSyncer(training.Welcome(1, (None, None))))
     bench.do(events.TrainerReady(BATCH))
-    bench.adopt(0, 0)
-    bench.adopt(1, 0)
+    bench.adopt_all()
     bench.grant(10_000)
     return bench
 
 
 def stand_still(bench: Bench) -> None:
     """Compute has reached its limit of steps."""
-    tokens, order = bench.steps * BATCH, bench.state.core.compute.order
+    tokens, order = bench.steps * BATCH, bench.state.compute.order
     bench.do(events.Idled(bench.steps, tokens, LEASES, order, waiting=True))
 
 

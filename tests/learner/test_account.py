@@ -1,5 +1,7 @@
 """A learner's account of one fragment: merged, overwritten, pending, in doubt."""
 
+import pytest
+
 from islands.protocol.identities import FragmentIndex, Version
 from islands.protocol.learner.account import Account
 from islands.protocol.messages.training import FragmentProgress, FragmentUpdate, Merged
@@ -74,18 +76,19 @@ def test_what_is_not_sent_is_pending() -> None:
     assert Account().progress == FragmentProgress()
 
 
-def test_adoption_discards_what_was_not_merged() -> None:
+@pytest.mark.parametrize(
+    ("merged", "wanted"),
+    [(Merged(1, 0, 5, 50), (0, 20)), (None, (0, 70))],
+    ids=["merged", "refused"],
+)
+def test_adoption_discards_what_was_not_merged(
+    merged: Merged | None, wanted: tuple[int, int]
+) -> None:
     account = adopted()
     account.answered(1, 0, 50)
-    account.adopt(update(1, 0, Merged(1, 0, 5, 50)), steps=7, tokens=70)
-    assert figures(account, 75) == (5, 20)
-
-
-def test_a_refused_contribution_is_overwritten() -> None:
-    account = adopted()
-    account.answered(1, 0, 50)
-    account.adopt(update(1, 0), steps=7, tokens=70)
-    assert figures(account, 70) == (0, 70)
+    account.adopt(update(1, 0, merged), steps=7, tokens=70)
+    assert figures(account, 70) == wanted
+    assert figures(account, 75) == (5, wanted[1])
 
 
 def test_a_contribution_to_a_later_round_is_in_doubt() -> None:
@@ -95,20 +98,17 @@ def test_a_contribution_to_a_later_round_is_in_doubt() -> None:
     assert figures(account, 80) == (10 + 50, 20)
 
 
-def test_doubt_ends_with_a_merge() -> None:
+@pytest.mark.parametrize(
+    ("decided", "overwritten"),
+    [(update(2, 5, Merged(1, 5, 5, 50)), 20 + 20), (update(2, 6), 90)],
+    ids=["merged", "not merged"],
+)
+def test_doubt_ends_with_the_decision(decided: FragmentUpdate, overwritten: int) -> None:
     account = adopted()
     account.answered(1, 5, 50)
     account.adopt(update(1, 3), steps=7, tokens=70)
-    account.adopt(update(2, 5, Merged(1, 5, 5, 50)), steps=9, tokens=90)
-    assert figures(account, 90) == (0, 20 + 20)
-
-
-def test_doubt_ends_without_a_merge() -> None:
-    account = adopted()
-    account.answered(1, 5, 50)
-    account.adopt(update(1, 3), steps=7, tokens=70)
-    account.adopt(update(2, 6), steps=9, tokens=90)
-    assert figures(account, 90) == (0, 90)
+    account.adopt(decided, steps=9, tokens=90)
+    assert figures(account, 90) == (0, overwritten)
 
 
 def test_doubt_lasts_until_the_last_of_its_tickets_is_decided() -> None:

@@ -5,7 +5,7 @@ import json
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -17,11 +17,9 @@ from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.inline_compute import InlineCompute
 from islands.lab.world.inline_worker import InlineWorker
 from islands.learner.actor import LearnerActor
-from islands.numerics.increment import quantised
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Version
 from islands.protocol.messages.membership import Joined
-from islands.protocol.messages.training import FragmentUpdate, IncrementsSince, Welcome
-from islands.protocol.settings.choices import Precision, UpdatePrecision
+from islands.protocol.messages.training import FragmentUpdate, Welcome
 from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer, digest
 from messaging.envelope import Envelope
@@ -54,10 +52,7 @@ class Stage:
     async def publish(self, value: NDArray[np.float32], said: str, *payload: memoryview) -> None:
         """The syncer sends a version with this digest; a while passes."""
         update = FragmentUpdate(1, FragmentIndex(0), NEW, -1, said, 0.0, None)
-        await self.send(update, payload or (as_buffer(value),))
-
-    async def send(self, update: FragmentUpdate, buffers: tuple[memoryview, ...]) -> None:
-        """The syncer sends an update; a while passes."""
+        buffers = payload or (as_buffer(value),)
         self.link.send(Envelope("syncer", "ana", 1, update, payload=buffers), Lane.BULK)
         await asyncio.sleep(0.1)
 
@@ -88,17 +83,11 @@ def value_of(number: float) -> NDArray[np.float32]:
     return np.full(NumpyTrainer(1).layout.fragments[0].size, number, np.float32)
 
 
-@virtual
-async def test_a_published_value_is_adopted() -> None:
-    async with open_learner() as stage:
-        await stage.publish(value_of(2), digest(as_buffer(value_of(2))))
-        assert stage.held() == NEW
-        assert np.array_equal(stage.trainer.value(0), value_of(2))
-
-
 @pytest.mark.parametrize("payload", [value_of(3), value_of(2)[:-1]], ids=["damaged", "too short"])
 @virtual
-async def test_a_damaged_value_is_not_adopted(payload: NDArray[np.float32]) -> None:
+async def test_a_published_value_is_adopted_and_a_damaged_one_is_not(
+    payload: NDArray[np.float32],
+) -> None:
     async with open_learner() as stage:
         before = stage.trainer.value(0)
         right = digest(as_buffer(value_of(2)))
@@ -108,25 +97,4 @@ async def test_a_damaged_value_is_not_adopted(payload: NDArray[np.float32]) -> N
         assert len(stage.refused()) == 1
         await stage.publish(value_of(2), right)
         assert stage.held() == NEW
-
-
-@virtual
-async def test_an_increment_is_added_to_what_was_published_and_not_to_what_was_trained() -> None:
-    made = quantised(value_of(2), value_of(2.5), None, Precision.INT8)
-    assert made.payload is not None
-    told = digest(as_buffer(made.value))
-    update = FragmentUpdate(1, FragmentIndex(0), Version(1, 1), 0, told, 0.0, None)
-    increment = replace(update, since=IncrementsSince(NEW, "int8"))
-    payload = (as_buffer(made.payload),)
-    async with open_learner(replace(SETTINGS, update_precision=UpdatePrecision.INT8)) as stage:
-        await stage.send(increment, payload)
-        assert stage.refused() == ["increments since 1.0 came, and no value is held"]
-        await stage.publish(value_of(2), digest(as_buffer(value_of(2))))
-        assert stage.held() == NEW
-        await stage.send(increment, payload)
-        assert stage.held() == Version(1, 1)
-        assert np.array_equal(stage.trainer.value(0), made.value)
-        await stage.send(replace(increment, version=Version(1, 2)), payload)
-        assert stage.refused()[1:] == ["1 buffers came, and it takes 2 (increments since 1.0)"]
-        await stage.send(replace(update, version=Version(1, 2)), (as_buffer(made.value),))
-        assert stage.held() == Version(1, 2)
+        assert np.array_equal(stage.trainer.value(0), value_of(2))

@@ -14,7 +14,7 @@ from islands.learner.boundary import PIECES_PER_BOUNDARY
 from islands.learner.compute import FIRST_STEPS_COMPILE, ComputeEvent, ComputeFailed, StepReport
 from islands.learner.compute_thread import ComputeThread
 from islands.learner.moments import KEEP_INTERVAL_S, CheckpointFile
-from islands.model.interfaces import PendingStep
+from islands.model.interfaces import MomentsCopy, PendingStep
 from islands.protocol.errors import TaskError, TaskFailedError
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner import events
@@ -201,7 +201,7 @@ async def test_a_loader_that_fails_midway_is_told_by_its_line(
 
 def test_a_failure_while_moments_are_written_leaves_no_thread_behind(tmp_path: Path) -> None:
     """The interpreter would wait for one that waits for pieces, and the process never end."""
-    before = set(threading.enumerate())
+    before, taken = set(threading.enumerate()), list[int]()
 
     class Leaping:
         """A clock by which it is always time to write."""
@@ -213,7 +213,11 @@ def test_a_failure_while_moments_are_written_leaves_no_thread_behind(tmp_path: P
             return self.at_s
 
     class Failing(NumpyTrainer):
-        """Its second step raises, of whose moments then not all pieces are taken."""
+        """Its second step raises, when some pieces of its moments were taken, and not all."""
+
+        def read_moments(self, piece: int) -> MomentsCopy:
+            taken.append(piece)
+            return super().read_moments(piece)
 
         def step(self, batch: object, learning_rate: float) -> PendingStep:
             if self._moment.any():
@@ -234,6 +238,7 @@ def test_a_failure_while_moments_are_written_leaves_no_thread_behind(tmp_path: P
         async with asyncio.timeout(LIMIT_S):
             await device.wait(ComputeFailed)
         device.end()
+        assert 0 < len(taken) < trainer.moment_pieces, "a write was under way"
 
     asyncio.run(main())
     writers = {t for t in threading.enumerate() if t.name.startswith("moments")} - before

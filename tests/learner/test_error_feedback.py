@@ -1,4 +1,4 @@
-"""What a codec loses of a contribution comes with a later one, under either rule of adoption."""
+"""What a codec loses of a contribution stays in the local value, and comes with a later one."""
 
 import numpy as np
 import pytest
@@ -6,16 +6,13 @@ import pytest
 from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.commands import enqueue
 from islands.numerics.codecs import QUANTIZERS, decode, encode
-from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Ticket, Version
+from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner import actions
-from islands.protocol.learner.events import ContributionEncoded, FromSyncer, SnapshotTaken
-from islands.protocol.messages.membership import Evicted
-from islands.protocol.messages.training import FragmentUpdate, Merged
-from islands.protocol.sessions import UpdateArrived
+from islands.protocol.messages.training import Merged
 from islands.protocol.settings.choices import Adoption, Precision
 from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer
-from tests.learner.bench import ANA, BATCH, Bench, Copies, TrainedBoundary, stepping
+from tests.learner.bench import BATCH, Copies, TrainedBoundary
 
 ZERO = FragmentIndex(0)
 CARRY = Adoption.DELAY_CORRECTED
@@ -107,52 +104,3 @@ def test_without_feedback_the_local_value_loses_it_too() -> None:
     run.value = run.value - arrived
     run.adopt(Merged(1, 0, 1, BATCH), payload)
     np.testing.assert_array_equal(run.local, run.value)
-
-
-def lossy(adoption: Adoption) -> Bench:
-    """A learner whose settings have fp4, after two steps."""
-    return stepping(adoption, Precision.FP4)
-
-
-def contribute(bench: Bench) -> actions.Contribute:
-    """Answer a pull of fragment 0 in round 1."""
-    bench.step()
-    version = bench.state.accounts[0].version
-    assert version is not None
-    snapshot = SnapshotTaken(ZERO, version, bench.steps, bench.steps * BATCH, memoryview(b"four"))
-    bench.do(snapshot)
-    bench.pull(0, 1)
-    (action,) = bench.of(actions.Contribute)
-    return action
-
-
-def update(number: int, merged: Merged | None) -> UpdateArrived:
-    """A published value of fragment 0."""
-    message = FragmentUpdate(1, ZERO, Version(1, number), number, "", 4.0, merged)
-    return UpdateArrived(message, intact=True, payload=memoryview(b"new"))
-
-
-def test_an_overwriting_learner_tells_its_feedback_what_was_applied() -> None:
-    bench = lossy(Adoption.OVERWRITE)
-    contribute(bench)
-    merged = Merged(1, 1, 1, BATCH)
-    bench.do(update(1, merged))
-    assert bench.of(actions.SettleFeedback) == [actions.SettleFeedback(ZERO, 1, 1, merged)]
-    bench.do(update(1, merged))
-    assert bench.of(actions.SettleFeedback) == []
-    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
-    assert bench.of(actions.ResetFeedback) == [actions.ResetFeedback()]
-
-
-def test_a_carrying_learner_keeps_what_was_sent_not_what_was_taken() -> None:
-    bench, sent = lossy(CARRY), memoryview(b"4")
-    ticket = contribute(bench).message.ticket
-    assert [one.payload for one in bench.state.accounts[0].sent] == [None]
-    foreign = Ticket(ticket.epoch, ticket.round, ANA, Incarnation(9, 9))
-    for said in (foreign, ticket):
-        payload = sent if said is ticket else memoryview(b"no")
-        bench.do(ContributionEncoded(said, ZERO, Precision.FP4, payload))
-    bench.do(update(1, Merged(1, 1, 1, BATCH)))
-    (adopt,) = bench.of(actions.AdoptValue)
-    assert adopt.sent is sent
-    assert bench.of(actions.SettleFeedback) == []

@@ -53,7 +53,7 @@ def tell_roster(bench: Bench, *, ben: bool) -> None:
 
 
 def gossip_of(bench: Bench) -> Gossip:
-    gossip = bench.state.core.schedule
+    gossip = bench.state.schedule
     assert isinstance(gossip, Gossip)
     return gossip
 
@@ -222,7 +222,7 @@ def test_a_pull_of_the_end_is_answered_with_gathered_work_alone() -> None:
     bench.do(FromSyncer(FinalRound(1, "tokens")))
     bench.do(SnapshotTaken(FragmentIndex(1), Version(1, 0), 2, 2 * BATCH, NO_BYTES))
     bench.do(events.WorkGathered(FragmentIndex(1)))
-    assert 1 not in bench.state.core.pulls.snapshots
+    assert 1 not in bench.state.pulls.snapshots
 
 
 def test_gathering_measures_from_version_0_and_adds_nothing_a_second_time() -> None:
@@ -243,9 +243,9 @@ class Newcomer:
 
     def __init__(self, *donors: str) -> None:
         state = LearnerState(settings_of(PAIRS), LearnerName("ana"), "bench", 1)
-        self.core, self.asked = state.core, list(donors)
-        assert isinstance(self.core.schedule, Gossip)
-        self.gossip = self.core.schedule
+        self.state = state
+        assert isinstance(self.state.schedule, Gossip)
+        self.gossip = self.state.schedule
         self.gossip.stage = Stage.ASKING
         for index, name in enumerate(donors):
             member = Member(
@@ -258,18 +258,18 @@ class Newcomer:
 
         `last` is the one that was asked last: by default this one.
         """
-        self.gossip.donor, self.core.actions = last or donor, []
+        self.gossip.donor, self.state.actions = last or donor, []
         self.gossip.asked[self.gossip.donor] = None
         incarnation = self.gossip.view.listed[LearnerName(donor)].incarnation
         message = ValueGiven(FragmentIndex(0), incarnation, 3, "digest")
         self.gossip.on_gossip(
-            self.core, events.ValueArrived(donor, message, problem, memoryview(b""))
+            self.state, events.ValueArrived(donor, message, problem, memoryview(b""))
         )
-        return any(isinstance(action, actions.TakeOver) for action in self.core.actions)
+        return any(isinstance(action, actions.TakeOver) for action in self.state.actions)
 
     def refusals(self) -> list[str]:
         """Why the last value was refused, as the tape tells it."""
-        entries = [action.entry for action in self.core.actions if isinstance(action, Record)]
+        entries = [action.entry for action in self.state.actions if isinstance(action, Record)]
         return [entry.reason for entry in entries if isinstance(entry, ShareRefused)]
 
 
@@ -290,10 +290,6 @@ def test_the_wait_for_donors_that_are_silent_doubles() -> None:
     waits = [later - sooner for sooner, later in pairwise(asked_s)]
     assert waits[1:] == [2 * wait for wait in waits[:-1]]
     assert len(waits) >= 3
-
-
-def test_an_ordinary_value_is_taken_at_once() -> None:
-    assert Newcomer(*NAMES).given("bo", None)
 
 
 def test_a_value_that_one_donor_makes_up_is_refused() -> None:

@@ -24,15 +24,10 @@ def left(bench: Bench) -> bool:
     """Whether the last event made it leave: said so to both, then the end."""
     if not bench.of(Exit):
         return False
-    assert len([a for a in bench.of(ToSyncer) if isinstance(a.message, Leave)]) == 1
-    assert len([a for a in bench.of(ToSupervisor) if isinstance(a.message, Leave)]) == 1
-    assert not bench.of(Exit)[0].failed
+    sent = [type(a.message) for a in bench.actions if isinstance(a, ToSyncer | ToSupervisor)]
+    assert sent[-3:] == [training.Progress, Leave, Leave]
+    assert (sent.count(Leave), bench.of(Exit)[0].failed) == (2, False)
     return True
-
-
-def hand_over(bench: Bench) -> None:
-    bench.adopt(0, 1)
-    bench.adopt(1, 1)
 
 
 # --------------------------------------------------------------------------------------- leaving
@@ -51,7 +46,7 @@ def test_a_drained_learner_stops_then_leaves() -> None:
     bench.snapshot(0)
     bench.pull(0, 0)
     assert len(bench.contributed()) == 1
-    hand_over(bench)
+    bench.adopt_all(1)
     assert left(bench)
 
 
@@ -61,7 +56,7 @@ def test_the_word_may_come_more_than_once() -> None:
     bench.do(events.FromSupervisor(Drain("drained")))
     assert not bench.of(AllowSteps)
     bench.stop()
-    hand_over(bench)
+    bench.adopt_all(1)
     assert left(bench)
     bench.do(events.FromSupervisor(Drain("drained")))
     assert not bench.of(Exit)
@@ -150,7 +145,7 @@ def test_a_syncer_that_is_away_for_a_moment_still_gets_its_work() -> None:
     bench.snapshot(0)
     bench.pull(0, 0)
     assert len(bench.contributed()) == 1
-    hand_over(bench)
+    bench.adopt_all(1)
     assert left(bench)
 
 
@@ -227,7 +222,7 @@ def test_while_paused_it_answers_and_adopts() -> None:
 def test_a_short_pause_never_looks_like_a_shortage() -> None:
     bench = stepping()
     pause(bench)
-    paused_order = bench.state.core.compute.order
+    paused_order = bench.state.compute.order
     pause(bench, paused=False)
     assert len(bench.of(AllowSteps)) == 1
     phases = [bench.state.phase]
@@ -255,8 +250,7 @@ def test_an_older_syncer_pauses_nobody() -> None:
 def test_who_is_paused_before_its_first_step_waits_with_it() -> None:
     bench = started()
     pause(bench)
-    bench.adopt(0, 0)
-    bench.adopt(1, 0)
+    bench.adopt_all()
     assert phase_of(bench) is Phase.PAUSED
     bench.grant(10_000)
     assert not bench.of(AllowSteps)
@@ -276,5 +270,5 @@ def test_a_paused_learner_can_leave(first: str) -> None:
         bench.do(events.LeaveRequested("SIGTERM"))
         pause(bench)
         bench.stop()
-    hand_over(bench)
+    bench.adopt_all(1)
     assert left(bench)

@@ -4,7 +4,7 @@ import pytest
 
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
 from islands.protocol.learner import actions, events
-from islands.protocol.learner.core import CheckpointedMoments
+from islands.protocol.learner.memory import CheckpointedMoments
 from islands.protocol.learner.moments_recovery import GIVING_MAX
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.messages.peers import StateOffer, StateRequest
@@ -46,8 +46,7 @@ class Fresh(Bench):
         """Compiled, all fragments adopted, quota granted."""
         self.do(events.TrainerReady(BATCH))
         self.grant(500)
-        self.adopt(0, 0)
-        self.adopt(1, 0)
+        self.adopt_all()
 
     def asked(self) -> list[int]:
         """Pieces that the last event asked the donor for."""
@@ -71,7 +70,7 @@ class Fresh(Bench):
 
     def held(self) -> list[int]:
         """Pieces that have come and wait for the others."""
-        return sorted(self.state.core.moments.arrived)
+        return sorted(self.state.moments.arrived)
 
     def noted(self) -> list[tuple[str, object]]:
         """What the last event wrote about moments, with the reason or the donor."""
@@ -167,25 +166,22 @@ def test_it_never_waits_longer_than_its_limit() -> None:
     assert bench.of(actions.LoadMoments) == []
 
 
-def test_a_damaged_piece_ends_it() -> None:
-    bench = welcomed()
-    bench.piece(1, intact=False)
-    assert (bench.held(), bench.asked()) == ([], [])
-    assert bench.noted() == [("moments_fresh", "piece 1 was damaged")]
-
-
 @pytest.mark.parametrize(
-    ("pieces", "schema", "says"),
+    ("pieces", "schema", "intact", "says"),
     [
-        (0, SCHEMA, "ben has none to give"),
-        (PIECES, "lion", "those of ben are of another optimizer"),
-        (PIECES + 1, SCHEMA, "those of ben are of another optimizer"),
+        (0, SCHEMA, True, "ben has none to give"),
+        (PIECES, "lion", True, "those of ben are of another optimizer"),
+        (PIECES + 1, SCHEMA, True, "those of ben are of another optimizer"),
+        (PIECES, SCHEMA, False, "piece 0 was damaged"),
     ],
 )
-def test_a_donor_that_declines_ends_it_at_once(pieces: int, schema: str, says: str) -> None:
+def test_an_answer_that_is_no_good_ends_it_at_once(
+    pieces: int, schema: str, says: str, *, intact: bool
+) -> None:
     """Also one whose optimizer is another, or cut otherwise."""
     bench = welcomed()
-    bench.piece(0, pieces=pieces, schema=schema)
+    bench.piece(0, pieces=pieces, schema=schema, intact=intact)
+    assert (bench.held(), bench.asked()) == ([], [])
     assert bench.noted() == [("moments_fresh", says)]
     assert bench.of(actions.AllowSteps) == [actions.AllowSteps(500, LEASES)]
 
@@ -257,8 +253,7 @@ def test_memory_that_is_intact_is_kept() -> None:
     bench.admit(counter=2)
     bench.do(events.FromSyncer(Welcome(1, (Version(1, 0),) * 2, BEN)))
     assert bench.of(actions.ToPeer) == []
-    bench.adopt(0, 0)
-    bench.adopt(1, 0)
+    bench.adopt_all()
     assert phase_of(bench) is Phase.STEPPING
 
 
@@ -368,7 +363,7 @@ class Resumed(Fresh):
 
     def __init__(self, kept: CheckpointedMoments) -> None:
         super().__init__()
-        self.state.core.moments.kept = kept
+        self.state.moments.kept = kept
 
 
 def test_after_a_stop_of_everybody_moments_come_from_disk() -> None:

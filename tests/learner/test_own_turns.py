@@ -29,8 +29,8 @@ def asynchronous(*, waits: bool = True) -> states.Bench:
 
 def turns_of(bench: states.Bench) -> OwnTurns:
     """The schedule of such a learner, as if it had begun long ago."""
-    bench.state.core.compute.origin_steps = 100
-    schedule = bench.state.core.schedule
+    bench.state.compute.origin_steps = 100
+    schedule = bench.state.schedule
     assert isinstance(schedule, OwnTurns)
     return schedule
 
@@ -41,25 +41,25 @@ def update(fragment: FragmentIndex) -> training.FragmentUpdate:
 
 def test_a_turn_is_due_h_steps_after_its_base() -> None:
     bench = asynchronous()
-    core, turns = bench.state.core, turns_of(bench)
-    turns.adopted(core, update(FIRST))
-    turns.adopted(core, update(SECOND))
-    core.accounts[FIRST].base_steps, core.accounts[SECOND].base_steps = 6, 8
-    assert turns.until_steps(core) == 110
+    state, turns = bench.state, turns_of(bench)
+    turns.adopted(state, update(FIRST))
+    turns.adopted(state, update(SECOND))
+    state.accounts[FIRST].base_steps, state.accounts[SECOND].base_steps = 6, 8
+    assert turns.until_steps(state) == 110
     due = {109: (), 110: (FIRST,), 111: (FIRST,), 112: (FIRST, SECOND)}
-    for core.compute.steps, asked in due.items():
-        assert turns.asking(core) == asked
+    for state.compute.steps, asked in due.items():
+        assert turns.asking(state) == asked
 
 
 def test_a_contribution_that_was_not_applied_begins_the_turn_anew() -> None:
     bench = asynchronous(waits=False)
-    core, turns = bench.state.core, turns_of(bench)
-    core.accounts[FIRST].base_steps = 15
+    state, turns = bench.state, turns_of(bench)
+    state.accounts[FIRST].base_steps = 15
     turns.refused_steps[FIRST] = 125
-    assert turns.due(core, FIRST) == 129
-    assert turns.until_steps(core) is None
-    turns.adopted(core, update(FIRST))
-    assert turns.due(core, FIRST) == 119
+    assert turns.due(state, FIRST) == 129
+    assert turns.until_steps(state) is None
+    turns.adopted(state, update(FIRST))
+    assert turns.due(state, FIRST) == 119
 
 
 def fate(fragment: FragmentIndex) -> training.ContributionFate:

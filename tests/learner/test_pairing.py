@@ -83,10 +83,6 @@ def test_now_and_then_a_round_is_among_everybody() -> None:
 
 def test_rosters_that_differ_pair_nobody_wrongly_for_long() -> None:
     before, after = names(9), names(10)
-    for round_ in range(20):
-        for name in before:
-            for other in of(name, PAIRS, after, round_):
-                assert of(other, PAIRS, after, round_) == (name,)
     differing = [
         r
         for r in range(20)

@@ -1,82 +1,142 @@
-"""Bulk bytes go through a learner's state with their events; it hands them on as they are."""
+"""The bytes of contributions and values: which are sent, kept and handed on, and how encoded."""
 
 import pytest
 
-from islands.protocol.identities import FragmentIndex, Incarnation, Version
-from islands.protocol.learner.actions import AdoptValue, Contribute, OfferSeed
-from islands.protocol.learner.events import FromSyncer, SnapshotTaken, ValueAdopted, ValueRead
+from islands.protocol.identities import FragmentIndex, Incarnation, Ticket, Version
+from islands.protocol.learner import actions, events
 from islands.protocol.messages import training
 from islands.protocol.messages.membership import Evicted
 from islands.protocol.sessions import UpdateArrived
-from islands.protocol.settings.choices import Adoption
+from islands.protocol.settings.choices import Adoption, Precision
 from tests.learner.bench import ANA, BATCH, Bench, stepping
 
 ZERO, ONE = FragmentIndex(0), FragmentIndex(1)
+HERE = Incarnation(1, 1)
+OLD, NEW = memoryview(b"old"), memoryview(b"new")
+CARRY = Adoption.DELAY_CORRECTED
+MERGED = training.Merged(1, 1, 1, BATCH)
+"""The contribution of `contribute`."""
 
 
-def update(number: int, *, merged: training.Merged | None = None) -> training.FragmentUpdate:
-    """A published value of fragment 0, with a contribution of ours in it."""
-    return training.FragmentUpdate(1, ZERO, Version(1, number), number - 1, "", 4.0, merged)
-
-
-def contribute(bench: Bench, round_: int, payload: memoryview) -> Contribute:
-    """A step, its snapshot with these bytes, and a pull that they answer."""
+def contribute(
+    bench: Bench, payload: memoryview = OLD, named: Precision = Precision.FLOAT32
+) -> actions.Contribute:
+    """A step, its snapshot with these bytes, and a pull in round 1 that they answer."""
     bench.step()
-    totals = bench.steps, bench.steps * BATCH
     version = bench.state.accounts[0].version
     assert version is not None
-    bench.do(SnapshotTaken(ZERO, version, *totals, payload))
-    bench.pull(0, round_)
-    (action,) = bench.of(Contribute)
+    bench.do(events.SnapshotTaken(ZERO, version, bench.steps, bench.steps * BATCH, payload))
+    bench.pull(0, 1, precision=named)
+    (action,) = bench.of(actions.Contribute)
     return action
 
 
-def arrive(bench: Bench, message: training.FragmentUpdate, payload: memoryview) -> AdoptValue:
-    bench.do(UpdateArrived(message, intact=True, payload=payload))
-    (action,) = bench.of(AdoptValue)
-    return action
+def encoded(bench: Bench, message: training.Contribution, payload: memoryview) -> None:
+    precision = Precision(message.precision)
+    bench.do(events.ContributionEncoded(message.ticket, ZERO, precision, payload))
+
+
+def publish(
+    bench: Bench,
+    number: int,
+    merged: training.Merged | None = None,
+    value: memoryview = NEW,
+) -> list[actions.AdoptValue]:
+    """A value of fragment 0 is published."""
+    message = training.FragmentUpdate(1, ZERO, Version(1, number), number, "", 4.0, merged)
+    bench.do(UpdateArrived(message, intact=True, payload=value))
+    return bench.of(actions.AdoptValue)
 
 
 def test_a_published_value_is_adopted_as_it_came() -> None:
-    bench, values = stepping(), [memoryview(bytes([number])) for number in (1, 2)]
-    for number, value in enumerate(values, start=1):
-        assert arrive(bench, update(number), value).payload is value
+    bench = stepping()
+    for number, value in ((1, memoryview(b"1")), (2, memoryview(b"2"))):
+        (adopt,) = publish(bench, number, value=value)
+        assert adopt.payload is value
 
 
 def test_the_snapshot_that_answers_a_pull_is_what_is_sent() -> None:
     """Not a newer one that came since, of another fragment."""
     bench, newest = stepping(), memoryview(b"the newest")
-    bench.do(SnapshotTaken(ONE, Version(1, 0), 0, 0, memoryview(b"another's")))
-    assert contribute(bench, 1, newest).payload is newest
+    bench.do(events.SnapshotTaken(ONE, Version(1, 0), 0, 0, memoryview(b"another's")))
+    assert contribute(bench, newest).payload is newest
 
 
 @pytest.mark.parametrize("adoption", list(Adoption))
 def test_what_was_sent_is_kept_where_it_is_taken_from_the_local_value(adoption: Adoption) -> None:
     bench, sent = stepping(adoption), memoryview(b"sent")
-    contribute(bench, 1, sent)
-    value, merged = memoryview(b"value"), training.Merged(1, 1, 1, BATCH)
-    adopt = arrive(bench, update(2, merged=merged), value)
-    carries = adoption is Adoption.DELAY_CORRECTED
+    contribute(bench, sent)
+    (adopt,) = publish(bench, 2, MERGED)
+    carries = adoption is CARRY
     assert (adopt.carry, adopt.sent is sent) == (carries, carries)
     kept = [group.payload for group in bench.state.accounts[0].sent]
     assert kept == [sent if carries else None]
-    here = Incarnation(1, 1)
     totals = bench.steps, bench.steps * BATCH
-    bench.do(ValueAdopted(ZERO, Version(1, 2), *totals, here, carried=carries))
+    bench.do(events.ValueAdopted(ZERO, Version(1, 2), *totals, HERE, carried=carries))
     assert bench.state.accounts[0].sent == []
 
 
 def test_a_value_that_was_read_is_offered_as_version_zero() -> None:
     bench, value = stepping(), memoryview(b"version 0")
-    bench.do(ValueRead(training.FragmentRequest(3, ONE, 2), Incarnation(1, 1), value))
-    (offer,) = bench.of(OfferSeed)
-    assert offer.message == training.FragmentSeed(3, ONE, ANA, Incarnation(1, 1), "")
+    bench.do(events.ValueRead(training.FragmentRequest(3, ONE, 2), HERE, value))
+    (offer,) = bench.of(actions.OfferSeed)
+    assert offer.message == training.FragmentSeed(3, ONE, ANA, HERE, "")
     assert offer.payload is value
 
 
 def test_bytes_of_an_ended_incarnation_are_kept_no_longer() -> None:
-    bench = stepping(Adoption.DELAY_CORRECTED)
-    contribute(bench, 1, memoryview(b"sent"))
-    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench = stepping(CARRY)
+    contribute(bench)
+    bench.do(events.FromSyncer(Evicted(ANA, HERE, "silent")))
     assert bench.state.accounts[0].sent == []
-    assert bench.state.core.pulls.snapshots == {}
+    assert bench.state.pulls.snapshots == {}
+
+
+# --- how they are encoded -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", [Precision.TWO_BIT, Precision.INT8])
+def test_where_it_is_adaptive_the_pull_names_it_and_the_learner_says_when_it_leaves(
+    named: Precision,
+) -> None:
+    bench = stepping(precision=Precision.ADAPTIVE)
+    message = contribute(bench, named=named).message
+    assert message.precision == named.value
+    encoded(bench, message, memoryview(bytes(256)))
+    (offered,) = bench.sent(training.ContributionOffered)
+    assert (offered.ticket, offered.size_bytes) == (message.ticket, 256)
+
+
+def test_a_learner_with_a_precision_of_its_own_says_nothing() -> None:
+    bench = stepping(precision=Precision.FP4)
+    message = contribute(bench, named=Precision.TWO_BIT).message
+    assert message.precision == "fp4"
+    encoded(bench, message, memoryview(bytes(256)))
+    assert bench.sent(training.ContributionOffered) == []
+
+
+def test_an_overwriting_learner_tells_its_feedback_what_was_applied() -> None:
+    bench = stepping(Adoption.OVERWRITE, Precision.FP4)
+    contribute(bench)
+    publish(bench, 1, MERGED)
+    assert bench.of(actions.SettleFeedback) == [actions.SettleFeedback(ZERO, 1, 1, MERGED)]
+    publish(bench, 1, MERGED)
+    assert bench.of(actions.SettleFeedback) == []
+    bench.do(events.FromSyncer(Evicted(ANA, HERE, "silent")))
+    assert bench.of(actions.ResetFeedback) == [actions.ResetFeedback()]
+
+
+@pytest.mark.parametrize("own", [Precision.FP4, Precision.ADAPTIVE])
+def test_a_carrying_learner_keeps_what_was_sent_not_what_was_taken(own: Precision) -> None:
+    """In the precision of its own, or that of the pull."""
+    bench, sent = stepping(CARRY, own), memoryview(b"4")
+    message = contribute(bench, named=Precision.TWO_BIT).message
+    assert [one.payload for one in bench.state.accounts[0].sent] == [None]
+    precision = Precision(message.precision)
+    encoded(bench, message, sent)
+    foreign = Ticket(message.ticket.epoch, message.ticket.round, ANA, Incarnation(9, 9))
+    bench.do(events.ContributionEncoded(foreign, ZERO, precision, memoryview(b"no")))
+    (adopt,) = publish(bench, 1, MERGED)
+    assert adopt.sent is sent
+    assert adopt.sent_precision is (Precision.TWO_BIT if own is Precision.ADAPTIVE else own)
+    assert bench.of(actions.SettleFeedback) == []

@@ -8,7 +8,6 @@ from islands.protocol.identities import Incarnation, Phase
 from islands.protocol.learner.events import StepFinished
 from islands.protocol.learner.reports import Figures, Narrator
 from islands.protocol.messages.control import HARDWARE_MAX, METRICS_MAX
-from islands.protocol.settings.run import Timing
 
 
 def test_figures_are_sums_over_the_process() -> None:
@@ -84,24 +83,17 @@ class Terminal:
     """A narrator, and what it said since it was looked at last."""
 
     def __init__(self) -> None:
-        self.narrator = Narrator(Timing())
-        self.now_s = 0.0
+        self.narrator = Narrator()
         self.told: list[str] = []
 
     def follow(
         self,
         incarnation: Incarnation | None = FIRST,
         phase: Phase = Phase.STEPPING,
-        *,
         steps: int = 3,
-        up: bool = True,
-        after_s: float = 1.0,
     ) -> None:
-        """An event, so much later, led to this state."""
-        self.now_s += after_s
-        self.told += self.narrator.follow(
-            incarnation, phase, steps=steps, supervisor_up=up, now_s=self.now_s
-        )
+        """An event led to this state."""
+        self.told += self.narrator.follow(incarnation, phase, steps)
 
     def take(self) -> list[str]:
         told, self.told = self.told, []
@@ -118,7 +110,7 @@ def stepping() -> Terminal:
 
 def test_a_first_start_is_told_step_by_step() -> None:
     terminal = Terminal()
-    terminal.follow(None, Phase.JOINING, steps=0, up=False)
+    terminal.follow(None, Phase.JOINING, steps=0)
     for phase in (Phase.COMPILING, Phase.HEALING, Phase.STEPPING):
         terminal.follow(FIRST, phase, steps=0)
     terminal.follow()
@@ -128,19 +120,6 @@ def test_a_first_start_is_told_step_by_step() -> None:
         "it reads its data, and compiles its step",
         "its first step is done",
     ]
-
-
-def test_a_hub_that_is_away_is_told_once_and_so_is_its_return() -> None:
-    terminal = stepping()
-    terminal.follow(up=False)
-    terminal.follow()
-    assert terminal.take() == [], "it was back at once"
-    for _ in range(10):
-        terminal.follow(up=False)
-    assert terminal.take() == ["the hub cannot be reached; it is dialled until it is back"]
-    terminal.follow()
-    terminal.follow()
-    assert terminal.take() == ["the hub is back"]
 
 
 def test_an_end_of_its_membership_and_the_admission_after_it_are_told() -> None:

@@ -131,16 +131,6 @@ async def test_it_waits_until_more_is_granted() -> None:
         assert loop.model.value(1).tolist() == [5.0] * loop.model.layout.fragments[1].size
 
 
-async def test_what_was_for_a_later_step_is_adopted_where_none_follows() -> None:
-    """As in a loop of ours: it would wait for ever."""
-    async with open_loop() as loop:
-        loop.adopt(4, fragment=0, at_steps=100)
-        waiting = asyncio.create_task(loop.arrive())
-        assert (await loop.wait(events.ValueAdopted)).version == Version(1, 4)
-        loop.compute.stop()
-        assert not await waiting
-
-
 async def test_a_snapshot_holds_the_steps_that_were_counted() -> None:
     async with open_loop() as loop:
         loop.adopt(4, fragment=0)

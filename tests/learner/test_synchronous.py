@@ -5,16 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from islands.protocol import identities
 from islands.protocol.errors import SettingsError
-from islands.protocol.identities import (
-    Fate,
-    FragmentIndex,
-    Incarnation,
-    Lease,
-    Phase,
-    Ticket,
-    Version,
-)
 from islands.protocol.learner.actions import AdoptValue, AllowSteps, PlanSnapshots
 from islands.protocol.learner.events import FromSyncer
 from islands.protocol.learner.synchronous import Synchronous
@@ -90,7 +82,10 @@ def test_a_later_round_does_not_settle_one_that_is_under_way() -> None:
 
 def test_compute_adopts_a_value_at_its_step_and_not_before() -> None:
     bench = Bench()
-    bench.do(bench.adopt(0), AllowSteps(10 * BATCH, (Lease(0, 0, 0), Lease(0, 1, 0))))
+    bench.do(
+        bench.adopt(0),
+        AllowSteps(10 * BATCH, (identities.Lease(0, 0, 0), identities.Lease(0, 1, 0))),
+    )
     bench.do(replace(bench.adopt(1), at_steps=2))
     bench.step()
     bench.do()
@@ -102,7 +97,7 @@ def test_compute_adopts_a_value_at_its_step_and_not_before() -> None:
 
 def test_compute_without_quota_adopts_what_was_to_come_later() -> None:
     bench = Bench()
-    bench.do(bench.adopt(0), AllowSteps(BATCH, (Lease(0, 0, 0),)))
+    bench.do(bench.adopt(0), AllowSteps(BATCH, (identities.Lease(0, 0, 0),)))
     bench.step()
     bench.do(replace(bench.adopt(1), at_steps=9))
     assert len(bench.adopted) == 1
@@ -113,13 +108,13 @@ def test_compute_without_quota_adopts_what_was_to_come_later() -> None:
 
 def test_compute_waits_at_its_limit_of_steps() -> None:
     bench = Bench()
-    bench.do(bench.adopt(0), AllowSteps(10 * BATCH, (Lease(0, 0, 0),), until_steps=1))
+    bench.do(bench.adopt(0), AllowSteps(10 * BATCH, (identities.Lease(0, 0, 0),), until_steps=1))
     bench.step()
     bench.do(replace(bench.adopt(1), at_steps=2))
     assert not bench.boundary.has_work()
     assert bench.boundary.waiting
     assert len(bench.adopted) == 1
-    bench.do(AllowSteps(10 * BATCH, (Lease(0, 0, 0),), until_steps=2))
+    bench.do(AllowSteps(10 * BATCH, (identities.Lease(0, 0, 0),), until_steps=2))
     bench.step()
 
 
@@ -128,7 +123,7 @@ def test_compute_takes_a_planned_snapshot_once_at_its_step() -> None:
     bench.do(
         bench.adopt(0),
         PlanSnapshots((FIRST,), (2,)),
-        AllowSteps(10 * BATCH, (Lease(0, 0, 0),)),
+        AllowSteps(10 * BATCH, (identities.Lease(0, 0, 0),)),
     )
     for _ in range(4):
         bench.step()
@@ -138,7 +133,7 @@ def test_compute_takes_a_planned_snapshot_once_at_its_step() -> None:
 
 def test_mixing_keeps_a_share_of_the_local_value() -> None:
     bench = Bench()
-    bench.do(bench.adopt(3), AllowSteps(10 * BATCH, (Lease(0, 0, 0),)))
+    bench.do(bench.adopt(3), AllowSteps(10 * BATCH, (identities.Lease(0, 0, 0),)))
     bench.step()
     local = bench.boundary.trainer.value(0)
     assert np.abs(local - 3).max() > 1e-4
@@ -165,15 +160,15 @@ def test_a_learner_waits_for_the_value_of_its_round() -> None:
     bench.pull(0, 0)
     bench.step()
     stand_still(bench)
-    assert states.phase_of(bench) is Phase.WAITING
+    assert states.phase_of(bench) is identities.Phase.WAITING
     assert bench.contributed() == []
     bench.snapshot(0)
     (sent,) = bench.contributed()
     assert sent.steps == 2
     bench.adopt(0, 1)
     assert bench.of(AllowSteps)[-1].until_steps == 4
-    assert bench.of(PlanSnapshots) == [PlanSnapshots((FragmentIndex(1),), (4,))]
-    assert states.phase_of(bench) is Phase.STEPPING
+    assert bench.of(PlanSnapshots) == [PlanSnapshots((identities.FragmentIndex(1),), (4,))]
+    assert states.phase_of(bench) is identities.Phase.STEPPING
 
 
 def test_a_contribution_that_was_not_applied_is_not_waited_for() -> None:
@@ -183,8 +178,10 @@ def test_a_contribution_that_was_not_applied_is_not_waited_for() -> None:
     bench.pull(0, 0)
     bench.snapshot(0)
     stand_still(bench)
-    ticket = Ticket(1, 0, states.ANA, Incarnation(1, 1))
-    bench.do(FromSyncer(ContributionFate(ticket, FIRST, Fate.LATE, "its round was abandoned")))
+    ticket = identities.Ticket(1, 0, states.ANA, identities.Incarnation(1, 1))
+    bench.do(
+        FromSyncer(ContributionFate(ticket, FIRST, identities.Fate.LATE, "its round was abandoned"))
+    )
     assert bench.of(AllowSteps)[-1].until_steps == 4
 
 
@@ -208,7 +205,7 @@ def test_a_round_that_is_answered_before_it_was_due_is_adopted_without_a_further
     bench.snapshot(0)
     (sent,) = bench.contributed()
     assert sent.steps == 2
-    version, merged = Version(1, 1), Merged(1, 6, 2, 2 * states.BATCH)
+    version, merged = identities.Version(1, 1), Merged(1, 6, 2, 2 * states.BATCH)
     message = FragmentUpdate(1, FIRST, version, 6, "", 4.0, merged)
     bench.do(UpdateArrived(message, intact=True, payload=states.NO_BYTES))
     assert [action.at_steps for action in bench.of(AdoptValue)] == [2]
@@ -226,7 +223,7 @@ def test_what_comes_as_the_run_closes_is_adopted_on_arrival() -> None:
         bench.snapshot(0)
         if closing:
             bench.do(FromSyncer(FinalRound(1, "tokens")))
-        version, merged = Version(1, 1), Merged(1, 0, 2, 2 * states.BATCH)
+        version, merged = identities.Version(1, 1), Merged(1, 0, 2, 2 * states.BATCH)
         message = FragmentUpdate(1, FIRST, version, 0, "", 4.0, merged)
         bench.do(UpdateArrived(message, intact=True, payload=states.NO_BYTES))
         assert [action.at_steps for action in bench.of(AdoptValue)] == [at_steps]
@@ -238,7 +235,7 @@ def test_a_new_incarnation_counts_anew() -> None:
     bench.step()
     bench.step(finite=False)
     assert bench.of(AllowSteps)[-1].until_steps is None
-    schedule = bench.state.core.schedule
+    schedule = bench.state.schedule
     assert isinstance(schedule, Synchronous)
     assert schedule.anchor is None
 

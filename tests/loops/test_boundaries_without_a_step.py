@@ -4,50 +4,30 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from jaxtyping import Array
 
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
-from islands.learner.step_data import StepData
-from islands.learner.stepped_compute import SteppedCompute
 from islands.loops.jax_parameters import JaxParameters
-from islands.loops.joined_run import NO_STEP, JoinedRun
+from islands.loops.joined_run import NO_STEP
 from islands.loops.own_model import Parameters
-from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
-from islands.protocol.learner.actions import AdoptValue, AllowSteps
+from islands.protocol.identities import Lease
 from islands.protocol.settings.run import RunSettings
 from islands.tasks.data.shards import ShardPlan
-from messaging.codec.tensors import as_buffer
-from tests.loops.test_joined_run import Alone
+from tests.loops.test_joined_run import OwnLoop
 
-BATCH = 8
 SETTINGS = RunSettings(fragments=2)
 LAYOUT = plan([Leaf("a", (8,)), Leaf("b", (3, 8))], count=2, min_piece_bytes=4)
 Tree = dict[str, Array]
 
 
-class Loop:
+class Loop(OwnLoop):
     """A run of one loop, which may take as many steps as a test wants."""
 
-    def __init__(
-        self, parameters: Parameters[Any], records: ShardPlan | None = None, tokens: int = BATCH
-    ) -> None:
-        self.parameters, self.background = parameters, Alone()
-        self.compute = SteppedCompute(parameters.model, SETTINGS, "ana", StepData(tokens))
-        self.background.leaving = self.compute.stop
-        self.adopt(1)
-        self.compute.command(AllowSteps(1000 * BATCH, (Lease(0, 0, 0),), 1))
-        self.run: JoinedRun[Any] = JoinedRun(
-            *("ana", parameters, self.compute, self.background), records=records
-        )
-
-    def adopt(self, number: int) -> None:
-        for index, fragment in enumerate(LAYOUT.fragments):
-            value = as_buffer(np.full(fragment.size, number, np.float32))
-            who = FragmentIndex(index), Version(1, number), 0.0, 1, Incarnation(1, 1)
-            self.compute.command(AdoptValue(*who, value))
+    def __init__(self, parameters: Parameters[Any], *rest: Any) -> None:  # noqa: ANN401
+        self.parameters = parameters
+        super().__init__(parameters, 1000, *rest)
 
 
 def tree() -> Tree:

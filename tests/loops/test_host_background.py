@@ -7,7 +7,7 @@ import pytest
 
 import islands
 from islands.island.host import HostPlace
-from islands.loops.host_background import EndOfProcess, place_of
+from islands.loops.host_background import EndOfProcess, host_of
 from islands.protocol.errors import HostLostError, SettingsError
 from tests.loops.test_joined_run import Alone, Loop
 
@@ -118,12 +118,12 @@ def test_arguments_that_cannot_work_are_told(
     hosts: int, address: str | None, name: str | None, says: str
 ) -> None:
     with pytest.raises(SettingsError, match=says):
-        place_of(0, hosts, island_address=address, name=name)
+        host_of(0, hosts, island_address=address, name=name)
 
 
 def test_one_process_has_no_place_among_others() -> None:
-    assert place_of(0, 1, island_address=None, name=None) is None
-    place = place_of(1, 2, island_address="10.0.0.1:7171", name="ana")
+    assert host_of(0, 1, island_address=None, name=None) is None
+    place = host_of(1, 2, island_address="10.0.0.1:7171", name="ana")
     assert place == HostPlace(1, 2, "10.0.0.1:7171")
 
 

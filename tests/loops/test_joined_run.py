@@ -1,8 +1,9 @@
 """What a user holds of a run: each step is booked once, and no end is silent."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import nan
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.boundary import Dispatched
 from islands.learner.step_data import StepData
 from islands.learner.stepped_compute import SteppedCompute
+from islands.loops import own_model
 from islands.loops.background import Background
 from islands.loops.join import enter, membership
 from islands.loops.joined_run import JoinedRun
@@ -113,23 +115,39 @@ class Alone(Background):
         return True
 
 
-class Loop:
-    """A run that a test takes part in, with values of 1 and room for so many steps."""
+class OwnLoop:
+    """A run that a loop takes part in, with values of 1 and room for so many steps."""
 
-    def __init__(self, steps: int = 10) -> None:
-        self.model, self.background = Model(), Alone()
-        self.parameters = Parameters(self.model)
-        self.compute = SteppedCompute(self.model, RunSettings(fragments=2), "ana", StepData(BATCH))
+    def __init__(
+        self,
+        parameters: own_model.Parameters[Any],
+        steps: int = 10,
+        records: ShardPlan | None = None,
+        tokens: int = BATCH,
+    ) -> None:
+        self.background, self.layout = Alone(), parameters.model.layout
+        data, settings = StepData(tokens), RunSettings(fragments=2)
+        self.compute = SteppedCompute(parameters.model, settings, "ana", data)
+        self.background.leaving = self.compute.stop
         self.adopt(1)
         self.compute.command(AllowSteps(steps * BATCH, (Lease(0, 0, 0),), 1))
-        self.background.leaving = self.compute.stop
-        self.run = JoinedRun("ana", self.parameters, self.compute, self.background)
+        run = JoinedRun("ana", parameters, self.compute, self.background, records)
+        self.run: JoinedRun[Any] = run
 
     def adopt(self, number: int) -> None:
-        for index, fragment in enumerate(self.model.layout.fragments):
+        for index, fragment in enumerate(self.layout.fragments):
             value = as_buffer(np.full(fragment.size, number, np.float32))
             version = Version(1, number)
             self.compute.command(AdoptValue(FragmentIndex(index), version, 0.0, 1, WHO, value))
+
+
+class Loop(OwnLoop):
+    """A loop of a toy, of which a test sees what was booked."""
+
+    def __init__(self, steps: int = 10, records: ShardPlan | None = None) -> None:
+        self.model = Model()
+        self.parameters = Parameters(self.model)
+        super().__init__(self.parameters, steps, records)
 
     def step(self) -> None:
         batch, _ = next(iter(self.model.batches(ShardKey(0, 0), 0)))
@@ -322,40 +340,28 @@ def test_a_boundary_that_was_asked_to_leave_announces_no_step() -> None:
     assert loop.booked == 0
 
 
-def test_an_error_in_a_boundary_is_the_one_that_ends_the_loop() -> None:
-    loop = Loop()
-    loop.run.boundary(loop.run.params)
-
-    def deleted() -> None:
-        raise TaskFailedError("a was deleted")
-
-    loop.adopt(2)
-    loop.model.adopting = deleted
-    with pytest.raises(TaskFailedError, match="a was deleted"), loop.run as run:
-        run.boundary(run.params)
-    assert loop.run.over
-    assert loop.background.reasons == ["its loop ended by TaskFailedError"]
-
-
-def test_after_an_error_in_a_boundary_nothing_is_adopted() -> None:
+def test_an_error_in_a_boundary_ends_the_loop_and_nothing_is_adopted_after_it() -> None:
     """What comes while the loop ends would be adopted into arrays in no known state."""
     loop = Loop()
+    loop.run.boundary(loop.run.params)
     adopted: list[bool] = []
 
-    def note() -> None:
-        adopted.append(True)
-        loop.compute.stop()
-
     def deleted() -> None:
-        loop.model.adopting = note
+        loop.model.adopting = lambda: adopted.append(True)
         raise TaskFailedError("a was deleted")
 
-    loop.background.leaving = lambda: loop.adopt(7)
+    def come() -> None:
+        loop.adopt(7)
+        loop.compute.stop()
+
+    loop.background.leaving = come
     loop.adopt(2)
     loop.model.adopting = deleted
     with pytest.raises(TaskFailedError, match="a was deleted"), loop.run as run:
         run.boundary(run.params)
     assert adopted == []
+    assert loop.run.over
+    assert loop.background.reasons == ["its loop ended by TaskFailedError"]
 
 
 def test_a_model_that_does_not_fit_is_told_in_a_sentence() -> None:
@@ -423,19 +429,17 @@ def test_tokens_are_a_whole_number(tokens: object) -> None:
         enter(who, tokens, lambda *_: Parameters(Model()))  # type: ignore[arg-type]
 
 
-def leased(loop: Loop, size: int = 4) -> Iterator[NDArray[np.int64]]:
-    """The batches of a run of 40 records in two shards."""
-    compute, background = loop.compute, loop.background
-    loop.run = JoinedRun(
-        *("ana", loop.parameters, compute, background), records=ShardPlan(40, 2, seed=1)
-    )
-    return loop.run.batches(lambda indices: indices, size)
+PLAN = ShardPlan(40, 2, seed=1)
+"""The records of a run: forty in two shards."""
+
+
+def itself(indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    return indices
 
 
 def test_a_batch_is_read_for_each_step_and_counts_once_it_is_booked() -> None:
-    loop = Loop()
-    batches = leased(loop)
-    plan, read = ShardPlan(40, 2, seed=1), []
+    loop, read = Loop(records=PLAN), []
+    batches = loop.run.batches(itself, 4)
     with loop.run as run:
         params = run.params
         for _ in range(3):
@@ -443,79 +447,63 @@ def test_a_batch_is_read_for_each_step_and_counts_once_it_is_booked() -> None:
             read.append(next(batches))
             loop.step()
         assert loop.compute.boundary.data.leases == (Lease(0, 0, 8),)
-    members = plan.members(ShardKey(0, 0))
+    members = PLAN.members(ShardKey(0, 0))
     np.testing.assert_array_equal(np.concatenate(read), members[:12])
     assert list(batches) == [], "the run is over"
 
 
 def test_batches_are_taken_after_a_boundary() -> None:
-    loop = Loop()
     with pytest.raises(TaskError, match="come to boundary first"):
-        next(leased(loop))
-    loop = Loop()
-    batches = leased(loop)
-    loop.run.boundary(loop.run.params)
+        next(Loop(records=PLAN).run.batches(itself, 4))
+    run = Loop(records=PLAN).run
+    batches = run.batches(itself, 4)
+    run.boundary(run.params)
     next(batches)
     with pytest.raises(TaskError, match="a second batch"):
         next(batches)
     with pytest.raises(TaskError, match="called once, before the first step"):
-        loop.run.batches(lambda indices: indices, 1)
+        run.batches(itself, 1)
 
 
 def test_batches_are_not_asked_for_after_a_step() -> None:
     """That step had no batch of the leases, whose positions would count from another place."""
-    loop = Loop()
-    loop.run = run = JoinedRun(
-        *("ana", loop.parameters, loop.compute, loop.background), records=ShardPlan(40, 2, seed=1)
-    )
-    params = run.boundary(run.params)
+    loop = Loop(records=PLAN)
+    params = loop.run.boundary(loop.run.params)
     loop.step()
-    run.boundary(params)
+    loop.run.boundary(params)
     with pytest.raises(TaskError, match="called once, before the first step"):
-        run.batches(lambda indices: indices, 4)
+        loop.run.batches(itself, 4)
 
 
 def test_batches_may_be_asked_for_after_the_first_boundary() -> None:
-    loop = Loop(steps=3)
-    compute, background = loop.compute, loop.background
-    loop.run = run = JoinedRun(
-        *("ana", loop.parameters, compute, background), records=ShardPlan(40, 2, seed=1)
-    )
-    run.boundary(run.params)
-    taken = 0
-    for batch in run.batches(lambda indices: indices, 4):
+    loop, taken = Loop(3, PLAN), 0
+    loop.run.boundary(loop.run.params)
+    for batch in loop.run.batches(itself, 4):
         assert len(batch) == 4
         taken += 1
         loop.step()
         if taken == 3:
-            compute.stop()
-        run.boundary(run.params)
+            loop.compute.stop()
+        loop.run.boundary(loop.run.params)
     assert taken == 3
 
 
-def test_batches_asked_for_after_a_boundary_wait_for_leases() -> None:
-    plan = ShardPlan(40, 2, seed=1)
-    for ends in (False, True):
-        loop = Loop(steps=0)
-        compute = loop.compute
-        compute.command(AllowSteps(80, (Lease(0, 0, 18),), 1))
-        loop.run = run = JoinedRun(
-            *("ana", loop.parameters, compute, loop.background), records=plan
-        )
-        run.boundary(run.params)
-        if ends:
-            compute.stop()
-        else:  # it is carried out at a boundary, or while one is waited in
-            compute.command(AllowSteps(80, (Lease(0, 0, 18), Lease(0, 1, 0)), 1))
-        batches = run.batches(lambda indices: indices, 4)
-        wanted = [*plan.members(ShardKey(0, 0))[18:], *plan.members(ShardKey(0, 1))[:2]]
-        found = next(batches, None)
-        assert found is None if ends else found is not None and found.tolist() == wanted
+@pytest.mark.parametrize("ends", [False, True])
+def test_batches_asked_for_after_a_boundary_wait_for_leases(*, ends: bool) -> None:
+    loop = Loop(0, PLAN)
+    loop.compute.command(AllowSteps(80, (Lease(0, 0, 18),), 1))
+    loop.run.boundary(loop.run.params)
+    if ends:
+        loop.compute.stop()
+    else:  # it is carried out at a boundary, or while one is waited in
+        loop.compute.command(AllowSteps(80, (Lease(0, 0, 18), Lease(0, 1, 0)), 1))
+    batch = next(loop.run.batches(itself, 4), None)
+    wanted = [*PLAN.members(ShardKey(0, 0))[18:], *PLAN.members(ShardKey(0, 1))[:2]]
+    assert batch is None if ends else batch is not None and batch.tolist() == wanted
 
 
 def test_a_run_leases_what_its_layout_tells() -> None:
-    loop = Loop()
     with pytest.raises(SettingsError, match="this run leases no records"):
-        loop.run.batches(lambda indices: indices, 1)
+        Loop().run.batches(itself, 1)
     with pytest.raises(SettingsError, match="a batch has 9 records, and tokens_per_step is 8"):
-        leased(Loop(), size=9)
+        Loop(records=PLAN).run.batches(itself, 9)

@@ -9,7 +9,7 @@ from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf, Role
 from islands.layout.loop_layout import SHARDS, LoopLayout, decode_layout, encode_layout
 from islands.loops.layouts import layout_of
-from islands.loops.own_model import places_of
+from islands.loops.own_model import leaf_indices
 from islands.model.interfaces import LearnerDevices
 from islands.model.workload import OwnLoop
 from islands.protocol.errors import SettingsError, TaskError
@@ -91,7 +91,7 @@ def test_leaves_are_found_by_path() -> None:
     shapes = [(3, 4, 4), (), (10, 4)]
     rename = {"layers/w": "layers/kernel"}
     dtypes = ["bfloat16", "int32", "float32"]
-    found = places_of(layout, paths, shapes, dtypes, rename, lambda path: path != "step")
+    found = leaf_indices(layout, paths, shapes, dtypes, rename, lambda path: path != "step")
     assert found == [2, 0]
 
 
@@ -112,7 +112,7 @@ def test_other_leaves_are_refused(
 ) -> None:
     dtypes = ["float32", "bfloat16", "float32"][: len(paths)]
     with pytest.raises(TaskError, match=sentence):
-        places_of(plan(LEAVES, count=1), paths, shapes, dtypes, {}, lambda _: True)
+        leaf_indices(plan(LEAVES, count=1), paths, shapes, dtypes, {}, lambda _: True)
 
 
 @pytest.mark.parametrize(("place", "here"), [(0, "bfloat16"), (1, "float32")])
@@ -122,4 +122,4 @@ def test_leaves_of_another_dtype_are_refused(place: int, here: str) -> None:
     dtypes[place] = here
     paths, shapes = [each.path for each in LEAVES], [each.shape for each in LEAVES]
     with pytest.raises(TaskError, match=f"{leaf.path} is {here} here and {leaf.dtype} in the run"):
-        places_of(plan(LEAVES, count=1), paths, shapes, dtypes, {}, lambda _: True)
+        leaf_indices(plan(LEAVES, count=1), paths, shapes, dtypes, {}, lambda _: True)

@@ -465,8 +465,8 @@ class Model:
                 pass
 
     def _remind(self, learner: LearnerState) -> None:
-        if self.learners.get(learner.name) is learner:
-            self._learner(learner.name, learner_events.TimerDue())
+        if self.learners.get(learner.membership.name) is learner:
+            self._learner(learner.membership.name, learner_events.TimerDue())
 
     def _to_peer(
         self, name: LearnerName, peer: LearnerName, message: StateRequest | StateOffer
@@ -485,7 +485,7 @@ class Model:
             self._at(2 * self.link.latency_s, arrive)
 
     def _join(self, learner: LearnerState, join: Join) -> None:
-        if self.learners.get(learner.name) is learner and learner.incarnation is None:
+        if self.learners.get(learner.membership.name) is learner and learner.incarnation is None:
             self._admit(join)
 
     def _contribute(

@@ -20,7 +20,7 @@ class TakeShare:
 
 @dataclass(frozen=True, slots=True)
 class AdoptMixed:
-    """Make a gossip step's result the base, and keep what was done since its snapshot on top.
+    """Make a gossip step's result the base, and keep the work since its snapshot on top.
 
     `gradient` is φ − θ of that snapshot, taken at the total of `steps_total`.
     """
@@ -51,10 +51,7 @@ class HoldValue:
 
 @dataclass(frozen=True, slots=True)
 class ReturnToOrigin:
-    """Measure contributions from version 0 again; the local value stays as it is.
-
-    `gradient` is the slow value minus version 0.
-    """
+    """Measure contributions from version 0 again; `gradient` is the slow value minus version 0."""
 
     fragment: FragmentIndex
     value: memoryview = field(compare=False, repr=False)

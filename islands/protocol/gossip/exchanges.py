@@ -5,17 +5,16 @@
        ├──◀── widowed: nobody's share came ──◀──────────────────────────────────────┤
        └──◀── mixed ──◀── mixing ──◀── all shares came, or those that came in time ──┘
 
-1. Rounds are numbered as a syncer's are: round r is on fragment r mod P, and `clock` is the newest
-   round that a learner came to. It comes to the next one after H/P steps of its own, or earlier,
-   when a neighbour offers its share of it: so the fastest learner sets the pace, and nobody waits.
-2. A share is a snapshot at a step boundary. While it travels, both sides step on; what they did
-   meanwhile is kept on top of the new value (delay correction).
+1. Round r is on fragment r mod P, and `clock` is the newest round that a learner came to. It comes
+   to the next one after H/P steps of its own, or when a neighbour offers its share of it: so the
+   fastest learner sets the pace, and nobody waits.
+2. A share is a snapshot at a step boundary. Both sides step on while it travels, and that work is
+   kept on top of the new value (delay correction).
 3. Whoever has not answered by the deadline is left out; rounds that come meanwhile pass. With at
-   least one share the learner makes its gossip step, else it is *widowed* and keeps its work, which
-   the next exchange then holds too.
-4. An exchange is not atomic: where an answer is lost for good, one of two has stepped with the
-   other's share, and the other has not. Nothing is lost or counted twice, since each learner's
-   values change by its own steps alone; the two are merely less alike until they meet again.
+   least one share the learner makes its gossip step, else it is *widowed* and keeps its work.
+4. An exchange is not atomic: where an answer is lost, one of two has stepped with the other's
+   share, and the other has not. Each learner's values change by its own steps alone, so nothing is
+   lost or counted twice.
 5. A neighbour is known by name and incarnation from the roster. A share that no honest learner
    sends is refused.
 """
@@ -65,16 +64,9 @@ class Exchange:
 
 
 class Exchanges:
-    """All exchanges of one learner.
-
-    Args:
-        settings: of the run.
-        name: of the learner.
-        fragments: P of the plan.
-    """
+    """All exchanges of one learner in a run of P `fragments`; none before `begin`."""
 
     def __init__(self, settings: RunSettings, name: str, fragments: int) -> None:
-        """Start at rest; nothing is exchanged until `begin`."""
         self.clock = -1
         self.open: dict[int, Exchange] = {}
         self._settings = settings
@@ -94,7 +86,6 @@ class Exchanges:
         return self._settings.round_interval_steps(self._fragments)
 
     def drain(self) -> list[ExchangeAction]:
-        """Return the actions since the last call, in order."""
         actions, self._actions = self._actions, []
         return actions
 
@@ -116,11 +107,10 @@ class Exchanges:
 
     @property
     def active(self) -> bool:
-        """Whether the learner takes part."""
         return self._incarnation is not None
 
     def on_roster(self, roster: Mapping[str, Incarnation], now_s: float) -> None:
-        """Take the present learners; who has gone, or come back as another, is awaited no more."""
+        """Await no more who has gone, or come back as another."""
         self._roster = {name: roster[name] for name in sorted(roster) if name != self._name}
         for fragment in sorted(self.open):
             exchange = self.open[fragment]
@@ -132,7 +122,7 @@ class Exchanges:
     # --- rounds ---------------------------------------------------------------------------------
 
     def stepped(self, steps: int, now_s: float, step_s: float = 0.0) -> None:
-        """Come to every round that is due after so many steps, of which the last took `step_s`."""
+        """Come to every round that is due after so many steps; the last one took `step_s`."""
         self._steps, self._interval_s = steps, self._settings.interval_steps * step_s
         while self.active and steps >= self._due_steps:
             self._due_steps += self._interval_steps
@@ -158,7 +148,7 @@ class Exchanges:
         return max(timing.scaled(timing.round_s), INTERVALS * self._interval_s)
 
     def _come_to(self, round_: int, now_s: float) -> None:
-        """Begin an exchange, unless an earlier one of the fragment goes on, or nobody is there."""
+        """Begin an exchange, unless one of the fragment goes on, or there is no neighbour."""
         self.clock = round_
         fragment = round_ % self._fragments
         if fragment in self.open:
@@ -166,10 +156,8 @@ class Exchanges:
         group = self._group(round_)
         if not group:
             return
-        limit_s = self._limit_s
-        self.open[fragment] = Exchange(
-            round_, now_s, now_s + limit_s, now_s + limit_s / REPEATS, group
-        )
+        ends_s, repeat_s = now_s + self._limit_s, now_s + self._limit_s / REPEATS
+        self.open[fragment] = Exchange(round_, now_s, ends_s, repeat_s, group)
         clock = (round_ + 1) * self._interval_steps
         self._actions.append(TakeShare(FragmentIndex(fragment), round_, clock))
 
@@ -187,7 +175,6 @@ class Exchanges:
     # --- shares ---------------------------------------------------------------------------------
 
     def on_own_share(self, taken: ShareTaken, now_s: float) -> None:
-        """Take the own share, and send it to all neighbours."""
         fragment = taken.fragment
         exchange = self.open.get(fragment)
         if exchange is None or exchange.round != taken.round or self._incarnation is None:
@@ -207,7 +194,7 @@ class Exchanges:
         self._close(fragment, now_s)
 
     def on_share(self, arrived: ShareArrived, now_s: float) -> None:
-        """Take a neighbour's share, which may be an offer, an answer, a copy, late, or a lie."""
+        """Receive a share, which may be an offer, an answer, a copy, late, or a lie."""
         sender, share = arrived.sender, arrived.message
         if self._roster.get(sender) != share.incarnation or not self.active:
             self._decline(sender, share, "not known here, or not taking part")
@@ -243,7 +230,6 @@ class Exchanges:
                 self._decline(sender, share, "that round is over here")
 
     def on_decline(self, sender: str, declined: ShareDeclined, now_s: float) -> None:
-        """Await a neighbour no more that will send nothing."""
         exchange = self.open.get(declined.fragment)
         if exchange is None or exchange.round != declined.round:
             return
@@ -257,7 +243,7 @@ class Exchanges:
         self._mixed_steps[fragment] = steps_total
 
     def _problem(self, share: Share) -> str | None:
-        """Return why no honest learner sends such a share; None if one may."""
+        """Return why no honest learner sends such a share, if none does."""
         if share.round < 0 or share.fragment != share.round % self._fragments:
             return f"round {share.round} is not on fragment {share.fragment}"
         if share.round > self.clock + JUMP_MAX:
@@ -314,7 +300,6 @@ class Exchanges:
             self._actions.append(Mix(index, exchange.steps_total, exchange.own, exchange.shares))
 
     def _send(self, fragment: int, name: str) -> None:
-        """Send the own share; it asks for the neighbour's if that has not come."""
         message, payload = self._last[fragment]
         exchange = self.open.get(fragment)
         wanted = exchange is not None and name in exchange.awaited

@@ -1,27 +1,27 @@
 """The gossip schedule: a learner exchanges values with others, and no syncer merges meanwhile.
 
-The syncer of such a run keeps version 0, leases, quotas and the books. The supervisor's roster says
-who is present. At the end every learner contributes once to each fragment, all of its work since
-version 0, so that the closing merge is the mean of all local values, and every token of a learner
-that is present is applied; those of others are lost. A learner lives through these stages:
+The syncer of such a run keeps version 0, leases, quotas and the books. At the end every present
+learner contributes to each fragment all of its work since version 0, so that the closing merge is
+the mean of all local values. A learner lives through these stages:
 
     new ──somebody trains──▶ asking ──all its slow values are here──┐
      └──nobody trains yet: all begin with version 0──────────────────┴─▶ settled ──▶ gathered
                                                                                 (at the end)
 
-A *newcomer*, such as a restarted process, must not mix version 0 into a trained model. Before its
-first step it asks learners that train for their slow values, in turn, until one has given all.
+A *newcomer*, which must not mix version 0 into a trained model, first asks learners that train for
+their slow values, in turn, until one has given all.
 """
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from islands.protocol.gossip import actions, events
 from islands.protocol.gossip.exchanges import Exchanges
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Status
+from islands.protocol.learner.memory import Memory
 from islands.protocol.learner.schedule import Schedule
 from islands.protocol.membership import HeartbeatContent, SupervisorView
 from islands.protocol.messages.gossip import ShareDeclined, ValueGiven, ValueWanted
@@ -29,10 +29,6 @@ from islands.protocol.messages.membership import Member, MembershipChanged
 from islands.protocol.messages.training import FragmentUpdate
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.gossip_entries import ShareRefused, TookOver
-
-if TYPE_CHECKING:  # the memory holds its schedule
-    from islands.protocol.learner.core import Core
-
 
 DOUBLINGS_MAX = 6
 """How often the wait for a donor doubles: each question costs a whole value on the link."""
@@ -52,15 +48,13 @@ class Stage(StrEnum):
 
 @dataclass(slots=True)
 class Gossip(Schedule):
-    """The schedule of a learner that gossips, and what it knows of the others.
+    """The schedule of a learner that gossips, which listens at `address`, and its roster.
 
-    `address` is where it listens. `donor` is the learner that was asked last for its slow values,
-    at `asked_s`; `asked` are all that were asked for the next fragment, and `unanswered` counts
-    how often since the last answer; `taken` are the fragments that came, and `round` is the newest
-    round of donors.
-    `given` counts how often a fragment's slow value was given in the round `given_round`, by asker.
-    `gathering` says that the run closes, and `gathered` holds the fragments whose work of all
-    exchanges is measured from version 0 again.
+    `donor` was asked last for its slow values, at `asked_s`; `asked` are all that were asked for
+    the next fragment, `unanswered` counts how often since the last answer, `taken` are the
+    fragments that came, and `round` is the newest round of donors. `given` counts the gifts of a
+    slow value in the round `given_round`, by asker. `gathering` says that the run closes, and
+    `gathered` holds the fragments whose work is measured from version 0 again.
     """
 
     announces = True
@@ -87,7 +81,6 @@ class Gossip(Schedule):
         self.address = address
 
     def neighbour(self, name: str) -> Member | None:
-        """Return a learner of the roster by name; None if it is not there."""
         return self.view.listed.get(LearnerName(name))
 
     def listed(self) -> Iterable[Member]:
@@ -95,163 +88,151 @@ class Gossip(Schedule):
 
     @property
     def present(self) -> dict[str, Incarnation]:
-        """The learners that train and can be reached, with their incarnations."""
+        """The learners that train and can be reached."""
         return {
             name: member.incarnation
             for name, member in self.view.listed.items()
             if member.stepped and member.address and member.status is Status.LIVE
         }
 
-    def on_view(self, core: "Core", page: MembershipChanged) -> None:
+    def on_view(self, memory: Memory, page: MembershipChanged) -> None:
         """Follow the roster: links and exchanges with none but its learners."""
         if self.view.take(page):
-            self.exchanges.on_roster(self.present, core.now_s)
-            core.actions.append(actions.FollowNeighbours(core.incarnation))
+            self.exchanges.on_roster(self.present, memory.now_s)
+            memory.actions.append(actions.FollowNeighbours(memory.incarnation))
 
     def heartbeat(self, content: HeartbeatContent) -> HeartbeatContent:
-        """Add the address for neighbours."""
         return replace(content, address=self.address)
 
     # --- the schedule ---------------------------------------------------------------------------
 
     def whole(self) -> bool:
-        """Whether it has its values: nobody trained yet, or all of a donor's have come."""
         return self.stage is Stage.SETTLED
 
     def end(self, *, sound: bool) -> None:
-        """End the exchanges of an incarnation; the next one keeps the values if they are sound.
-
-        The roster's proofs were for this incarnation, so the next one is sent the roster anew.
-        """
+        """End the exchanges of an incarnation; the next one keeps the values if they are sound."""
         self.exchanges.end()
-        self.view = SupervisorView()
+        self.view = SupervisorView()  # its proofs were for this incarnation
         self.asked.clear()
         self.unanswered = 0
         if not sound:
             self.stage, self.donor = Stage.NEW, ""
             self.taken.clear()
 
-    def may_answer(self, core: "Core") -> bool:
-        """Whether pulls are answered: only closing rounds pull, and all work is to be gathered.
+    def may_answer(self, memory: Memory) -> bool:
+        """Answer the closing rounds once all work is gathered, or at once if there is none."""
+        if memory.compute.allowed:
+            return len(self.gathered) == memory.fragments
+        return bool(memory.pulls.wanted)
 
-        A learner that never stepped declines them at once.
-        """
-        if core.compute.allowed:
-            return len(self.gathered) == core.fragments
-        return bool(core.pulls.wanted)
-
-    def instead_of_adopting(self, core: "Core", update: FragmentUpdate) -> actions.HoldValue | None:
-        """Have a new incarnation keep its own value, which no version 0 replaces."""
+    def instead_of_adopting(
+        self, memory: Memory, update: FragmentUpdate
+    ) -> actions.HoldValue | None:
         settled = self.stage is Stage.SETTLED and not self.gathering
-        if not settled or core.accounts[update.fragment].version is not None:
+        if not settled or memory.accounts[update.fragment].version is not None:
             return None
-        assert core.incarnation is not None, "only who is admitted is sent values"
-        return actions.HoldValue(update.fragment, update.version, core.incarnation)
+        assert memory.incarnation is not None, "only who is admitted is sent values"
+        return actions.HoldValue(update.fragment, update.version, memory.incarnation)
 
-    def advance(self, core: "Core") -> None:
-        """Settle, come to rounds, end exchanges in time."""
-        exchanges, compute = self.exchanges, core.compute
-        if core.run.closing or core.leaving is not None:
-            if core.run.closing:
-                self._gather(core)
+    def advance(self, memory: Memory) -> None:
+        exchanges, compute = self.exchanges, memory.compute
+        if memory.ending:
+            if memory.compute.closing:
+                self._gather(memory)
             exchanges.end()
         elif self.stage is not Stage.SETTLED:
-            self._settle(core)
-        elif core.incarnation is not None and compute.allowed and not self.gathering:
+            self._settle(memory)
+        elif memory.incarnation is not None and compute.allowed and not self.gathering:
             if not exchanges.active:
-                exchanges.begin(core.incarnation, compute.steps, self.round)
-            exchanges.stepped(compute.steps, core.now_s, compute.step_time_s)
-        exchanges.tick(core.now_s)
-        core.actions.extend(exchanges.drain())
+                exchanges.begin(memory.incarnation, compute.steps, self.round)
+            exchanges.stepped(compute.steps, memory.now_s, compute.step_time_s)
+        exchanges.tick(memory.now_s)
+        memory.actions.extend(exchanges.drain())
 
-    def _gather(self, core: "Core") -> None:
+    def _gather(self, memory: Memory) -> None:
         """Have the work of all fragments measured from version 0, once, as the run closes."""
         if self.gathering:
             return
         self.gathering = True
         mixing = [fragment for fragment, one in self.exchanges.open.items() if one.mixing]
-        for fragment in range(core.fragments):
-            if fragment not in mixing and core.accounts[fragment].version is not None:
-                core.actions.append(actions.Gather(FragmentIndex(fragment)))
+        for fragment in range(memory.fragments):
+            if fragment not in mixing and memory.accounts[fragment].version is not None:
+                memory.actions.append(actions.Gather(FragmentIndex(fragment)))
 
     # --- events ---------------------------------------------------------------------------------
 
-    def on_gossip(self, core: "Core", event: events.GossipEvent) -> None:
+    def on_gossip(self, memory: Memory, event: events.GossipEvent) -> None:
         match event:
             case events.ShareTaken():
-                self.exchanges.on_own_share(event, core.now_s)
+                self.exchanges.on_own_share(event, memory.now_s)
             case events.ShareArrived():
-                self.exchanges.on_share(event, core.now_s)
+                self.exchanges.on_share(event, memory.now_s)
             case events.NeighbourSaid(sender, message):
                 if isinstance(message, ShareDeclined):
-                    self.exchanges.on_decline(sender, message, core.now_s)
+                    self.exchanges.on_decline(sender, message, memory.now_s)
                 else:
-                    self._give(core, sender, message)
+                    self._give(memory, sender, message)
             case events.ValueArrived():
-                self._on_value(core, event)
+                self._on_value(memory, event)
             case events.Mixed(fragment, steps_total):
                 self.exchanges.on_mixed(fragment, steps_total)
-                core.actions.append(
+                memory.actions.append(
                     actions.AdoptMixed(fragment, steps_total, event.value, event.gradient)
                 )
                 if self.gathering:
-                    core.actions.append(actions.Gather(fragment))
+                    memory.actions.append(actions.Gather(fragment))
             case events.WorkGathered(fragment):
                 self.gathered[fragment] = None
-                core.pulls.snapshots.pop(fragment, None)
+                memory.pulls.snapshots.pop(fragment, None)
             case _:
                 assert_never(event)
 
-    def _give(self, core: "Core", asker: str, wanted: ValueWanted) -> None:
+    def _give(self, memory: Memory, asker: str, wanted: ValueWanted) -> None:
         """Give a newcomer a slow value, if this learner trains itself."""
         member = self.neighbour(asker)
         known = member is not None and member.incarnation == wanted.incarnation
-        if not known or not self.exchanges.active or not 0 <= wanted.fragment < core.fragments:
+        if not known or not self.exchanges.active or not 0 <= wanted.fragment < memory.fragments:
             return
-        assert core.incarnation is not None, "its exchanges are active"
+        assert memory.incarnation is not None, "its exchanges are active"
         if self.exchanges.clock != self.given_round:
             self.given_round = self.exchanges.clock
             self.given.clear()
         self.given[wanted.incarnation, wanted.fragment] += 1
         if self.given[wanted.incarnation, wanted.fragment] > GIVEN_MOST:
             return
-        given = ValueGiven(wanted.fragment, core.incarnation, self.exchanges.clock, digest="")
-        core.actions.append(actions.GiveValue(asker, given))
+        given = ValueGiven(wanted.fragment, memory.incarnation, self.exchanges.clock, digest="")
+        memory.actions.append(actions.GiveValue(asker, given))
 
     # --- a newcomer -----------------------------------------------------------------------------
 
-    def _settle(self, core: "Core") -> None:
+    def _settle(self, memory: Memory) -> None:
         """Begin with version 0 if nobody trains yet, else with the slow values of one who does."""
-        whole = core.compute.ready and all(one.version is not None for one in core.accounts)
-        if not whole or not self.view.complete or core.incarnation is None:
+        whole = memory.compute.ready and all(one.version is not None for one in memory.accounts)
+        if not whole or not self.view.complete or memory.incarnation is None:
             return
-        donors = [name for name in self.present if name != core.membership.name]
+        donors = [name for name in self.present if name != memory.membership.name]
         if not donors:
             self.stage, self.donor = Stage.SETTLED, ""
             return
-        limit_s = core.settings.timing.scaled(core.settings.timing.resend_s)
+        limit_s = memory.settings.timing.scaled(memory.settings.timing.resend_s)
         doublings = min(max(0, self.unanswered - 1), DOUBLINGS_MAX)
-        late = core.now_s >= self.asked_s + limit_s * 2**doublings
+        late = memory.now_s >= self.asked_s + limit_s * 2**doublings
         if self.donor in donors and self.stage is Stage.ASKING and not late:
             return
         later = [name for name in donors if name > self.donor]
-        self.stage, self.donor, self.asked_s = Stage.ASKING, (later or donors)[0], core.now_s
-        self._ask(core)
+        self.stage, self.donor, self.asked_s = Stage.ASKING, (later or donors)[0], memory.now_s
+        self._ask(memory)
 
-    def _ask(self, core: "Core") -> None:
-        missing = [index for index in range(core.fragments) if index not in self.taken]
-        if core.incarnation is not None and missing:
+    def _ask(self, memory: Memory) -> None:
+        missing = [index for index in range(memory.fragments) if index not in self.taken]
+        if memory.incarnation is not None and missing:
             self.asked[self.donor] = None
             self.unanswered += 1
-            wanted = ValueWanted(FragmentIndex(missing[0]), core.incarnation)
-            core.actions.append(actions.ToNeighbour(self.donor, wanted))
+            wanted = ValueWanted(FragmentIndex(missing[0]), memory.incarnation)
+            memory.actions.append(actions.ToNeighbour(self.donor, wanted))
 
-    def _on_value(self, core: "Core", event: events.ValueArrived) -> None:
-        """Take over a fragment of a donor's; the last one lets the learner step.
-
-        A value may travel longer than its donor is waited for, so that of any who was asked counts,
-        and the one that has answered is asked for the next.
-        """
+    def _on_value(self, memory: Memory, event: events.ValueArrived) -> None:
+        """Take over a fragment of any who was asked; the last one lets the learner step."""
         given = event.message
         if self.stage is not Stage.ASKING or event.sender not in self.asked:
             return
@@ -260,17 +241,17 @@ class Gossip(Schedule):
         self.unanswered = 0
         if event.problem is not None:  # another donor is asked in its time
             refused = ShareRefused(event.sender, str(given.incarnation), given.round, event.problem)
-            core.actions.append(Record(refused))
+            memory.actions.append(Record(refused))
             return
         self.donor = event.sender
         self.taken[given.fragment] = None
         self.asked.clear()
         self.round = max(self.round, given.round)
-        self.asked_s = core.now_s
-        clock = (given.round + 1) * core.settings.round_interval_steps(core.fragments)
-        core.actions.append(actions.TakeOver(given.fragment, clock, event.payload))
-        if len(self.taken) == core.fragments:
+        self.asked_s = memory.now_s
+        clock = (given.round + 1) * memory.settings.round_interval_steps(memory.fragments)
+        memory.actions.append(actions.TakeOver(given.fragment, clock, event.payload))
+        if len(self.taken) == memory.fragments:
             self.stage = Stage.SETTLED
-            core.actions.append(Record(TookOver(self.donor, self.round)))
+            memory.actions.append(Record(TookOver(self.donor, self.round)))
         else:
-            self._ask(core)
+            self._ask(memory)

@@ -1,9 +1,7 @@
 """The neighbours of a learner in a round: a pure function of seed, round and roster.
 
-Nobody assigns pairs. Every learner computes them from the roster that the supervisor tells, so two
-learners with the same roster agree. For a moment rosters may differ: then a learner's offer may
-reach one that has another partner in that round, which declines it; the asker steps on, and the
-next round is drawn anew.
+Two learners with the same roster of the supervisor compute the same pairs. While rosters differ, an
+offer may reach a learner that has another partner in that round, and declines it.
 """
 
 from collections.abc import Iterable
@@ -25,13 +23,8 @@ def neighbours_of(
 ) -> tuple[str, ...]:
     """Return the names of a learner's neighbours in a round, in order; empty if it rests.
 
-    Args:
-        name: of the learner.
-        settings: of gossip.
-        seed: of the run.
-        round_: number of the round.
-        cycle: how many rounds of this round's fragment came before it.
-        roster: names of all present learners; `name` takes part whether it is among them or not.
+    `cycle` counts the rounds of this fragment before it. The learner itself takes part whether it
+    is in the roster or not.
     """
     names = sorted({*roster, name})
     every = settings.everyone_every
@@ -41,13 +34,8 @@ def neighbours_of(
         case Neighbours.NOBODY:
             return ()
         case Neighbours.RANDOM_PAIRS:
-            return tuple(
-                other
-                for pair in random_pairs(names, seed=seed, round_=round_)
-                if name in pair
-                for other in pair
-                if other != name
-            )
+            pairs = random_pairs(names, seed=seed, round_=round_)
+            return tuple(other for pair in pairs if name in pair for other in pair if other != name)
         case Neighbours.RING:
             return ring(name, names)
         case Neighbours.GRAPH:
@@ -58,21 +46,16 @@ def neighbours_of(
 
 
 def random_pairs(names: Iterable[str], *, seed: int, round_: int) -> tuple[tuple[str, str], ...]:
-    """Pair all names at random; of an odd number one rests.
+    """Pair all names at random, by the order of keyed digests; of an odd number one rests."""
 
-    Names are ordered by a keyed digest, and each takes its neighbour in that order: every matching
-    is as likely as any other, and the order of the names given does not matter.
-    """
-
-    def place(name: str) -> bytes:
+    def drawn(name: str) -> bytes:
         return blake2b(f"{seed}/{round_}/{name}".encode(), digest_size=16).digest()
 
-    order = sorted(names, key=lambda name: (place(name), name))
+    order = sorted(names, key=lambda name: (drawn(name), name))
     return tuple(zip(order[::2], order[1::2], strict=False))
 
 
 def ring(name: str, names: list[str]) -> tuple[str, ...]:
     """Return those before and after a name in a ring of sorted names; one of two, none alone."""
-    place, size = names.index(name), len(names)
-    beside = {names[place - 1], names[(place + 1) % size]} - {name}
-    return tuple(sorted(beside))
+    index, size = names.index(name), len(names)
+    return tuple(sorted({names[index - 1], names[(index + 1) % size]} - {name}))

@@ -1,11 +1,12 @@
 """A learner's own account of one fragment: the tokens held, sent, overwritten, and in doubt.
 
-Protocol §2 has what an update decides, and what is in doubt. The syncer decides each round once, so
-an update of round r decides every ticket up to r, and one of a later epoch every older ticket.
+The syncer decides each round once, so an update of round r decides every ticket up to r, and one of
+a later epoch every older ticket (protocol §2).
 
 Reference: the carrying rule is protocol §14, delay-corrected adoption (LOSCAR, arXiv 2605.20866).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from islands.protocol.identities import Version
@@ -31,7 +32,6 @@ class Sent:
 
     @property
     def ticket(self) -> tuple[int, int]:
-        """The (epoch, round) that distinguishes this ticket from the learner's others."""
         return self.epoch, self.round
 
     def decided_by(self, update: FragmentUpdate) -> bool:
@@ -41,7 +41,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """An update that waits for a boundary, with the total of steps that compute was told for it."""
+    """An update that waits for a boundary, at this total of steps at least."""
 
     update: FragmentUpdate
     at_steps: int
@@ -88,7 +88,6 @@ class Account:
         self.doubtful = [group for group in self.doubtful if group]
 
     def encoded(self, epoch: int, round_: int, payload: memoryview, precision: Precision) -> None:
-        """Note the bytes of a contribution that is about to be sent, and their format."""
         self.sent = [
             replace(sent, payload=payload, precision=precision)
             if sent.ticket == (epoch, round_)
@@ -99,18 +98,16 @@ class Account:
     def can_carry(self, merged: Merged | None) -> bool:
         """Whether our part of a published value is known, so that the rest can be carried over.
 
-        It is known if the value contains no newer contribution of ours than earlier values did, or
-        one that was sent since the base was adopted.
+        It is no newer contribution than in earlier values, or one sent since the base was adopted.
         """
         if self.version is None:
             return False
         old = merged is None or (merged.epoch, merged.round) <= self.merged_newest
-        return old or self._contains(self.sent, merged)
+        return old or self.sent_of(merged) is not None
 
     def sent_of(self, merged: Merged | None) -> Sent | None:
         """A merged contribution as it was sent, if that was since the base was adopted."""
-        matches = (sent for sent in self.sent if self._contains([sent], merged))
-        return next(matches, None)
+        return _merged_of(self.sent, merged)
 
     def carry_on(self, update: FragmentUpdate) -> None:
         """Replace the base, and keep the local work that the new base does not contain.
@@ -128,7 +125,7 @@ class Account:
         """Record that an update overwrote the local value at a boundary with these totals."""
         merged = self._news(update.merged)
         done = tokens - self.base_tokens
-        if merged is not None and self._contains(self.sent, merged):
+        if merged is not None and self.sent_of(merged):
             done -= merged.tokens
         else:
             undecided = [
@@ -138,7 +135,7 @@ class Account:
                 done -= _largest(undecided)
                 self.doubtful.append(undecided)
         self.overwritten_tokens += done
-        self._settle(update, merged)
+        self._settle(lambda sent: sent.decided_by(update), merged)
         self.version, self.digest = update.version, update.digest
         self.base_steps, self.base_tokens = steps, tokens
         self.sent = []
@@ -150,19 +147,12 @@ class Account:
         self.merged_newest = (merged.epoch, merged.round)
         return merged
 
-    @staticmethod
-    def _contains(group: list[Sent], merged: Merged | None) -> bool:
-        if merged is None:
-            return False
-        return any(sent.ticket == (merged.epoch, merged.round) for sent in group)
-
-    def _settle(self, update: FragmentUpdate, merged: Merged | None) -> None:
-        """Settle the tokens in doubt whose fate this update decides."""
+    def _settle(self, decided: Callable[[Sent], bool], merged: Merged | None = None) -> None:
         remaining: list[list[Sent]] = []
         for group in self.doubtful:
-            if merged is not None and self._contains(group, merged):
+            if merged is not None and _merged_of(group, merged):
                 self.overwritten_tokens += _largest(group) - merged.tokens
-            elif all(sent.decided_by(update) for sent in group):
+            elif all(map(decided, group)):
                 self.overwritten_tokens += _largest(group)
             else:
                 remaining.append(group)
@@ -170,15 +160,8 @@ class Account:
 
     def welcomed(self, epoch: int, version: Version | None) -> None:
         """Settle older doubts if a new syncer's committed version is ours: none was merged."""
-        if version is None or version != self.version:
-            return
-        remaining: list[list[Sent]] = []
-        for group in self.doubtful:
-            if all(sent.epoch < epoch for sent in group):
-                self.overwritten_tokens += _largest(group)
-            else:
-                remaining.append(group)
-        self.doubtful = remaining
+        if version is not None and version == self.version:
+            self._settle(lambda sent: sent.epoch < epoch)
 
     @property
     def progress(self) -> FragmentProgress:
@@ -194,3 +177,9 @@ class Account:
 def _largest(group: list[Sent]) -> int:
     """The tokens of a group of tickets: those of one base are nested, so the largest has all."""
     return max((sent.tokens for sent in group), default=0)
+
+
+def _merged_of(group: list[Sent], merged: Merged | None) -> Sent | None:
+    if merged is None:
+        return None
+    return next((sent for sent in group if sent.ticket == (merged.epoch, merged.round)), None)

@@ -16,10 +16,7 @@ from islands.protocol.tape.entry import Record
 
 @dataclass(frozen=True, slots=True)
 class SettleFeedback:
-    """Tell the error feedback of a fragment that all contributions up to a round are decided.
-
-    Of these, only the one that `merged` names was applied, if it names one.
-    """
+    """All contributions to a fragment up to a round are decided; only `merged` was applied."""
 
     fragment: FragmentIndex
     epoch: int
@@ -60,12 +57,11 @@ class OfferSeed:
 class AdoptValue:
     """Adopt a published value (flat float32) at the next boundary.
 
-    A newer value for the same fragment replaces it, if it comes before that boundary. `clock` is
-    the fleet's clock when the syncer of `epoch` sent the value. `merged` is this learner's newest
-    contribution in it. With `carry`, the local work done since that contribution is kept, or since
-    the base if the base contained it already. `sent` holds that contribution's bytes as sent, and
-    `sent_precision` their format, if it was encoded on the host.
-    Otherwise the value replaces the local one, but for its share `local_share`. While compute
+    A newer value for the same fragment replaces it until then. `clock` is the fleet's clock when
+    the syncer of `epoch` sent the value, and `merged` this learner's newest contribution in it.
+    With `carry`, the local work since that contribution is kept, or since the base if the base
+    contained it already; `sent` are its bytes as sent, in `sent_precision` if the host encoded it.
+    Otherwise the value replaces the local one, but for its fraction `local_share`. While compute
     steps, the value waits until the total of steps is `at_steps`.
     """
 
@@ -85,10 +81,7 @@ class AdoptValue:
 
 @dataclass(frozen=True, slots=True)
 class PlanSnapshots:
-    """Take snapshots of these fragments from now on, in this order.
-
-    A snapshot is taken at every boundary; or once, at the total in `at_steps`, if that is given.
-    """
+    """Snapshot these fragments in this order at every boundary, or once at the total `at_steps`."""
 
     fragments: tuple[FragmentIndex, ...]
     at_steps: tuple[int, ...] = ()
@@ -96,10 +89,9 @@ class PlanSnapshots:
 
 @dataclass(frozen=True, slots=True)
 class AllowSteps:
-    """Step on these leases until the process has processed `until_tokens` tokens over its life.
+    """Step on these leases up to the process's total of `until_tokens`, and of `until_steps`.
 
     `order` numbers these actions; `Idled` names the newest one that compute knew when it stopped.
-    Steps end at the total of `until_steps`, too, where the learner waits for a merge.
     """
 
     until_tokens: int
@@ -115,10 +107,7 @@ class ResetMoments:
 
 @dataclass(frozen=True, slots=True)
 class ToPeer:
-    """Send a message to another learner, relayed by the syncer.
-
-    Of a payload, which is a piece of moments, the actor fills in the digest.
-    """
+    """Send a message through the syncer to a learner; the actor fills in a piece's digest."""
 
     peer: str
     message: StateRequest | StateOffer

@@ -1,7 +1,7 @@
 """The events that a learner's state handles.
 
-An event that came with bulk bytes has them as its `payload`: the state keeps it, hands it on with
-an action, or drops it, and never looks inside. Equality of events ignores payloads.
+Bulk bytes are an event's `payload`, which the state keeps, hands on with an action, or drops, and
+never looks into. Equality of events ignores payloads.
 """
 
 from dataclasses import dataclass, field
@@ -73,10 +73,7 @@ class PieceArrived:
 
 @dataclass(frozen=True, slots=True)
 class TrainerMade:
-    """The trainer exists but is not compiled; its moments have this schema and piece count.
-
-    `hardware` names its devices for people.
-    """
+    """The trainer exists but is not compiled; `hardware` names its devices for people."""
 
     moments_schema: str
     moment_pieces: int
@@ -113,10 +110,7 @@ class TrainerReady:
 
 @dataclass(frozen=True, slots=True)
 class StepFinished:
-    """One inner step is complete. Totals are over the life of the process.
-
-    `finite` is False if the loss was not a finite number; `leases` hold the positions after it.
-    """
+    """One inner step is complete, after which the process has these totals and positions."""
 
     steps: int
     tokens: int
@@ -127,11 +121,10 @@ class StepFinished:
 
 @dataclass(frozen=True, slots=True)
 class Idled:
-    """Compute stopped at a boundary: it has no quota or no data, or was told to stop.
+    """Compute stopped at a boundary: it has no quota or no data, or was ordered to stop.
 
-    `order` is that of the newest `AllowSteps` that compute knew. `waiting` says that it has quota
-    and data, and that only `AllowSteps.until_steps` keeps it from stepping; `late` that it has
-    quota and leases, and that its next batch has not been read yet.
+    `order` is that of the newest `AllowSteps` that it knew. `waiting` says that only `until_steps`
+    keeps it from stepping, `late` that only its next batch does, which has not been read yet.
     """
 
     steps: int
@@ -144,10 +137,7 @@ class Idled:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """A snapshot (base − local of one fragment, at these totals) has reached the host.
-
-    It is part of a share if it has a `round`.
-    """
+    """A snapshot (base − local, at these totals), for a share if of a `round`, is on the host."""
 
     fragment: FragmentIndex
     base: Version
@@ -170,8 +160,7 @@ class ValueRead:
 class ValueAdopted:
     """A published value has become the base, at a boundary with these totals.
 
-    `incarnation` is the one that asked for it. The local value equals it too, unless the work done
-    since the newest contribution in it was `carried` over.
+    It replaced the local value too, unless the work since its newest contribution was `carried`.
     """
 
     fragment: FragmentIndex

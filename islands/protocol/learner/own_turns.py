@@ -4,23 +4,19 @@ A **turn** at a fragment begins when a value becomes the base, or when a contrib
 applied. It is **due** H steps later; then the learner asks for a round in its reports until it is
 pulled. The snapshot is taken at exactly that step.
 
-A learner that waits (`learner_waits: at_tau`) stands still where a turn is due, until the value
-that contains its own contribution has arrived, or until it hears that there will be none. It waits
-for nobody else. While the syncer is away it stands still, and asks again over its next link.
+A learner that waits (`learner_waits: at_tau`) takes no step where a turn is due, until the value
+that contains its own contribution has arrived, or until it hears that there will be none.
 
 Reference: Asynchronous Local-SGD (arXiv 2401.09135), algorithm 2.
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from islands.protocol.identities import WHOLE, FragmentIndex
 from islands.protocol.learner.actions import PlanSnapshots
+from islands.protocol.learner.memory import Memory
 from islands.protocol.learner.schedule import Schedule
 from islands.protocol.messages.training import ContributionFate, FragmentUpdate, PullFragment
-
-if TYPE_CHECKING:  # the memory holds its schedule
-    from islands.protocol.learner.core import Core
 
 
 @dataclass
@@ -29,7 +25,7 @@ class OwnTurns(Schedule):
 
     Args:
         interval_steps: H of the run's settings.
-        waits: whether the learner stands still until its value has arrived.
+        waits: whether the learner takes no step until its value has arrived.
         refused_steps: by fragment, the total when the last contribution was not applied.
     """
 
@@ -37,56 +33,54 @@ class OwnTurns(Schedule):
     waits: bool
     refused_steps: dict[int, int] = field(default_factory=dict)
 
-    def due(self, core: "Core", fragment: int) -> int:
-        base_steps = core.compute.origin_steps + core.accounts[fragment].base_steps
+    def due(self, memory: Memory, fragment: int) -> int:
+        base_steps = memory.compute.origin_steps + memory.accounts[fragment].base_steps
         begun = max(base_steps, self.refused_steps.get(fragment, 0))
         return begun + self.interval_steps
 
-    def _due(self, core: "Core") -> list[int]:
-        return [self.due(core, fragment) for fragment in range(core.fragments)]
+    def _due(self, memory: Memory) -> list[int]:
+        return [self.due(memory, fragment) for fragment in range(memory.fragments)]
 
     def end(self, *, sound: bool) -> None:
         self.refused_steps.clear()
 
-    def until_steps(self, core: "Core") -> int | None:
-        """Return where the first turn is due, if the learner waits."""
-        return min(self._due(core)) if self.waits else None
+    def until_steps(self, memory: Memory) -> int | None:
+        return min(self._due(memory)) if self.waits else None
 
-    def plan(self, core: "Core") -> PlanSnapshots:
-        if core.compute.stopped:
-            return super().plan(core)
-        due = self._due(core)
+    def plan(self, memory: Memory) -> PlanSnapshots:
+        if memory.compute.stopped:
+            return super().plan(memory)
+        due = self._due(memory)
         return PlanSnapshots(tuple(map(FragmentIndex, range(len(due)))), tuple(due))
 
-    def least_steps(self, core: "Core", pull: PullFragment) -> int:
-        if core.compute.stopped:
-            return super().least_steps(core, pull)
-        return self.due(core, pull.fragment)
+    def least_steps(self, memory: Memory, pull: PullFragment) -> int:
+        if memory.compute.stopped:
+            return super().least_steps(memory, pull)
+        return self.due(memory, pull.fragment)
 
-    def why_declined(self, core: "Core", pull: PullFragment) -> str | None:
+    def why_declined(self, memory: Memory, pull: PullFragment) -> str | None:
         """Decline a pull of a fragment for which no round is asked, before the end."""
-        ending = core.run.closing or core.leaving is not None
-        asked = ending or pull.fragment in self.asking(core)
+        ending = memory.ending
+        asked = ending or pull.fragment in self.asking(memory)
         return None if asked else "its turn is not due"
 
-    def asking(self, core: "Core") -> tuple[FragmentIndex, ...]:
-        if core.phase not in WHOLE:
+    def asking(self, memory: Memory) -> tuple[FragmentIndex, ...]:
+        if memory.phase not in WHOLE:
             return ()
-        due = enumerate(self._due(core))
-        return tuple(FragmentIndex(index) for index, at in due if core.compute.steps >= at)
+        due = enumerate(self._due(memory))
+        return tuple(FragmentIndex(index) for index, at in due if memory.compute.steps >= at)
 
-    def stepped(self, core: "Core") -> bool:
-        """Report at once where a turn is due."""
-        return core.compute.steps in self._due(core)
+    def stepped(self, memory: Memory) -> bool:
+        return memory.compute.steps in self._due(memory)
 
-    def adopted(self, core: "Core", update: FragmentUpdate) -> bool:
+    def adopted(self, memory: Memory, update: FragmentUpdate) -> bool:
         self.refused_steps.pop(update.fragment, None)
         return True
 
-    def rejected(self, core: "Core", fate: ContributionFate) -> bool:
+    def rejected(self, memory: Memory, fate: ContributionFate) -> bool:
         """Begin a turn, if the contribution was the last one from this base."""
         ticket = fate.ticket.epoch, fate.ticket.round
-        own = any(sent.ticket == ticket for sent in core.accounts[fate.fragment].sent)
+        own = any(sent.ticket == ticket for sent in memory.accounts[fate.fragment].sent)
         if own:
-            self.refused_steps[fate.fragment] = core.compute.steps
+            self.refused_steps[fate.fragment] = memory.compute.steps
         return own

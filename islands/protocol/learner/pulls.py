@@ -1,23 +1,16 @@
 """The snapshot that answers a pull, and the snapshots to take for the next ones.
 
-The answer is the newest snapshot, taken at a boundary before the pull arrived. The order of pulls
-is known: after a pull of fragment p the next ones are p+1, p+2, …, so only those are snapshotted at
-every boundary. A pull that no snapshot can answer (the first one, or one out of order) is answered
-as soon as a snapshot has been copied.
-
-How far ahead to look depends on the learner's own speed: while a slow learner makes one step, the
-syncer pulls many fragments. So a learner looks as far ahead as pulls went during its last steps;
-otherwise a slow one would answer every pull one step late, and never be merged. How far the first
-pull over a link is from the last one before it, or a repeated one from others, tells nothing: a
-restarted syncer may go on from an earlier round, which would count as nearly all fragments.
+The answer is the newest snapshot of a boundary before the pull arrived. After a pull of fragment p
+the next ones are p+1, p+2, …, so only those are snapshotted at every boundary, as far ahead as
+pulls went during the learner's last steps: a slow learner would else answer every pull one step
+late, and never be merged. The first pull over a link, and a repeated one, measure nothing: a
+restarted syncer may go on from an earlier round.
 
 Each pull ends exactly once: it is answered or declined, or void with its link or incarnation. A
-fragment has one round at a time, so a newer pull of it ends the open one, which is declined then.
+newer pull of its fragment ends the open one, which is declined then.
 
-A snapshot is usable while its base is still the one held; an adoption invalidates it. Its age does
-not matter: it holds exactly the steps up to its boundary, however long the copy to the host took
-since. Only while compute stands still does a pull wait for the newest snapshot, which then contains
-all work done: no later step would bring an occasion to send what was left out.
+A snapshot is usable while its base is still the one held, however old it is. While compute takes no
+step, a pull waits for the newest one, which then contains all work done.
 
 Reference: Decoupled DiLoCo copies all parameters to host memory after every step.
 Deviation: only the fragments next due are copied.
@@ -39,14 +32,13 @@ REJECTED_KEPT = 32
 class Pulls:
     """Open pulls and the snapshots to answer them with.
 
-    `lookahead` is the least number of fragments to snapshot ahead; `fragments` is P; `span` is how
-    many fragments were pulled during one of the last steps. `skipped` holds pulls whose answer the
-    link did not take: they are open again from the next boundary on. `undecided` holds fragments
-    whose answer is in flight or merged: if it is merged, the next adoption invalidates snapshots
-    taken until then, so such a fragment is snapshotted only when it is pulled. `anew` tells that no
-    pull has come over this link. `planned` is what compute was told last. `rejected` holds the
-    (epoch, round) of answers that were not applied. `offered` maps each fragment whose seed was
-    sent over this link to epoch and attempt of the request.
+    `lookahead` is the least number of fragments to snapshot ahead, `fragments` is P, and `span` is
+    how many were pulled during one of the last steps. `skipped` holds pulls whose answer the link
+    did not take: they are open again from the next boundary on. `undecided` holds fragments whose
+    answer is in flight or merged: the next adoption would invalidate a snapshot, so they are
+    snapshotted only when pulled. `anew` says that no pull has come over this link, `planned` is the
+    last plan of compute, and `rejected` has the (epoch, round) of answers that were not applied.
+    `offered` maps fragments whose seed was sent over this link to epoch and attempt of the request.
     """
 
     fragments: int
@@ -70,7 +62,6 @@ class Pulls:
         return [group[fragment].ticket for group in groups if fragment in group]
 
     def knows(self, pull: PullFragment) -> bool:
-        """Whether this pull arrived before, and is open or answered."""
         return pull.ticket in self.known(pull.fragment)
 
     def overtaken(self, fragment: int, ticket: Ticket) -> bool:
@@ -80,14 +71,7 @@ class Pulls:
         return later and ticket not in known
 
     def asked(self, pull: PullFragment) -> PullFragment | None:
-        """Open a pull that arrived; its successors are due next.
-
-        A pull that was answered over this link is ignored: the syncer repeats it only because the
-        answer is still in flight.
-
-        Returns:
-            The pull of the same fragment that was open, and ends by this newer one; None if none.
-        """
+        """Open a pull, unless it was answered over this link; returns the one that it ends."""
         answered = self.answered.get(pull.fragment)
         if answered is not None and answered.ticket == pull.ticket:
             return None
@@ -102,12 +86,11 @@ class Pulls:
         return replaced
 
     def end(self, fragment: int) -> PullFragment | None:
-        """Take out the open pull of a fragment, which is answered or declined now."""
+        """Remove the open pull of a fragment, which is answered or declined now."""
         skipped = self.skipped.pop(fragment, None)
         return self.wanted.pop(fragment, skipped)
 
     def closed(self, fragment: int) -> None:
-        """Move the open pull of a fragment to the answered ones."""
         pull = self.end(fragment)
         assert pull is not None, "only an open pull is answered"
         self.answered[fragment] = pull
@@ -118,17 +101,14 @@ class Pulls:
         self.undecided.pop(fragment, None)
 
     def adopted(self, fragment: int) -> None:
-        """Drop the snapshot of a fragment, since an adoption replaced its base."""
         self.decided(fragment)
         self.snapshots.pop(fragment, None)
 
     def unanswered(self, fragment: int, ticket: Ticket) -> bool:
-        """Reopen a pull whose answer was not sent: when it is repeated, or after the next step.
-
-        It is not answered again at once, for a link that did not take it would not take it now.
+        """Reopen a pull whose answer the link did not take: when it is repeated, or after a step.
 
         Returns:
-            False if it has ended, since a later pull of its fragment came, and is to be declined.
+            False if a later pull of its fragment has ended it, so that it is to be declined.
         """
         pull = self.answered.get(fragment)
         if pull is not None and pull.ticket == ticket:
@@ -145,7 +125,7 @@ class Pulls:
         self.skipped = {}
 
     def link_changed(self) -> None:
-        """Forget pulls and answers of the old link: the syncer repeats what it still needs."""
+        """Forget pulls and answers of the old link, which the syncer repeats."""
         self.wanted.clear()
         self.answered.clear()
         self.skipped.clear()
@@ -153,7 +133,6 @@ class Pulls:
         self.anew = True
 
     def keep(self, snapshot: SnapshotTaken) -> None:
-        """Keep a snapshot that reached the host; it replaces an older one."""
         self.snapshots[snapshot.fragment] = snapshot
 
     def forget(self) -> None:
@@ -165,13 +144,7 @@ class Pulls:
     def answerable(
         self, fragment: int, *, base: Version | None, least_steps: int
     ) -> SnapshotTaken | None:
-        """The snapshot that answers the open pull of a fragment now, if there is one.
-
-        Args:
-            fragment: index.
-            base: version that the learner holds; the snapshot must be relative to it.
-            least_steps: total steps that the snapshot must contain at least.
-        """
+        """The snapshot relative to this base, of this total of steps at least, if there is one."""
         snapshot = self.snapshots.get(fragment)
         if snapshot is None or snapshot.base != base or snapshot.steps < least_steps:
             return None
@@ -180,10 +153,8 @@ class Pulls:
     def plan(self) -> tuple[FragmentIndex, ...]:
         """Fragments to snapshot at each boundary, the most urgent first.
 
-        Fragments without a usable snapshot come before those that could have a newer one; within
-        each group, fragments with an open pull come before those due next. A fragment with an open
-        pull counts as without one, or it would have been answered: once compute stands still, as at
-        the end of a run, only the newest snapshot is usable.
+        Fragments without a usable snapshot come first (an open pull counts as such, or it would
+        have been answered); within each group, those with an open pull come before those due next.
         """
         count = min(self.fragments, max(self.lookahead, self.span + 1))
         ahead = [(self.next_due + i) % self.fragments for i in range(count)]

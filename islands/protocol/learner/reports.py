@@ -1,8 +1,7 @@
 """A learner's reports on its own process: figures for the run's folder, sentences for a terminal.
 
-The folder may lie on another host, and so may whoever looks at the hub. So the figures of all steps
-go to the hub with heartbeats, and the terminal is told phases, admissions, the first step, and that
-the hub is away. Why it was evicted, and how far it is, the hub tells.
+The folder may lie on another host, so the figures of all steps go to the hub with heartbeats. The
+terminal reads of phases, admissions and the first step; the hub reports evictions and progress.
 """
 
 from collections.abc import Mapping
@@ -13,7 +12,6 @@ from islands.protocol.learner.events import StepFinished
 from islands.protocol.messages.control import HARDWARE_MAX, METRICS_MAX, StepFigures
 from islands.protocol.messages.training import Progress
 from islands.protocol.running_statistics import DurationHistogram
-from islands.protocol.settings.run import Timing
 from islands.protocol.tape.learner_entries import Reported
 
 PHASES = {
@@ -21,18 +19,11 @@ PHASES = {
     Phase.COMPILING: ["it reads its data, and compiles its step"],
     Phase.PAUSED: ["the run is paused"],
 }
-"""What the terminal is told when a phase begins."""
+"""The sentences for the terminal as a phase begins."""
 
 
 class Figures:
-    """Sums over the steps of one process, and the mean loss since the figures were last sent.
-
-    Args:
-        process: an identifier that distinguishes this process from others of the same name.
-
-    Attributes:
-        hardware: the devices on which this process trains, as its trainer names them.
-    """
+    """Sums over the steps of one `process` on its `hardware`, and means since the last report."""
 
     def __init__(self, process: str) -> None:
         self.steps = 0
@@ -52,10 +43,7 @@ class Figures:
 
     @property
     def loss(self) -> float | None:
-        """Mean loss of the steps since the figures were last sent; without any, the last mean.
-
-        It is None if no step told its loss.
-        """
+        """Mean loss of the steps since the figures were last sent; without any, the last mean."""
         return self._loss_sum / self._losses if self._losses else self._loss
 
     def stepped(
@@ -66,7 +54,6 @@ class Figures:
         data_wait_s: float,
         metrics: Mapping[str, float],
     ) -> None:
-        """Add a completed step, whose totals are over the life of the process."""
         self.steps, self._tokens = step.steps, step.tokens
         self._stepping_s += step.step_time_s
         self._waited_s += data_wait_s
@@ -81,7 +68,7 @@ class Figures:
                 self._metrics[name] = (total + value, steps + 1)
 
     def message(self, *, bytes_up: int, bytes_down: int) -> StepFigures:
-        """All figures as a message; without a step since the last one, the loss is repeated."""
+        """All figures as a message, which repeats the loss without a step since the last one."""
         self._loss, self._loss_sum, self._losses = self.loss, 0.0, 0
         means = tuple((name, total / steps) for name, (total, steps) in self._metrics.items())
         self._metrics = {}
@@ -113,30 +100,15 @@ def reported(report: Progress) -> Reported:
 
 @dataclass(slots=True)
 class Narrator:
-    """Turns changes of a learner's state into sentences.
+    """Turns changes of a learner's state into sentences for its terminal."""
 
-    Args:
-        timing: timing settings of the run; the hub is reported after `suspect_s` without it.
-    """
-
-    timing: Timing
     incarnation: Incarnation | None = None
     phase: Phase = Phase.JOINING
     stepped: bool = False
-    heard_s: float | None = None
-    away: bool = False
 
-    def follow(
-        self,
-        incarnation: Incarnation | None,
-        phase: Phase,
-        *,
-        steps: int,
-        supervisor_up: bool,
-        now_s: float,
-    ) -> list[str]:
+    def follow(self, incarnation: Incarnation | None, phase: Phase, steps: int) -> list[str]:
         """The sentences to print after an event that led to this state."""
-        sentences = self._hub(now_s, up=supervisor_up)
+        sentences = []
         if incarnation not in (None, self.incarnation):
             again = "" if self.incarnation is None else " again"
             sentences.append(f"admitted{again}, as incarnation {incarnation}")
@@ -150,12 +122,3 @@ class Narrator:
             self.stepped = True
             sentences.append("its first step is done")
         return sentences
-
-    def _hub(self, now_s: float, *, up: bool) -> list[str]:
-        away = self.away
-        if up:
-            self.heard_s, self.away = now_s, False
-            return ["the hub is back"] if away else []
-        patience_s = self.timing.scaled(self.timing.suspect_s)
-        self.away = away or (self.heard_s is not None and now_s - self.heard_s >= patience_s)
-        return ["the hub cannot be reached; it is dialled until it is back"] * (self.away > away)

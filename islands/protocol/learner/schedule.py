@@ -8,8 +8,8 @@ A run has one of four, which `schedule_of` makes from its settings:
 - `OwnTurns` (`own_turns.py`): it opens rounds itself.
 - `Gossip` (`islands/protocol/gossip/gossip.py`): it exchanges values with other learners.
 
-The rules call the hooks below, and none of them asks which schedule is on. A schedule changes its
-own memory and appends to `core.actions`; of the rest of the learner's memory it only reads.
+The rules call the hooks below. A schedule changes its own memory and appends to `memory.actions`;
+the rest of the learner's memory it only reads.
 """
 
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from islands.protocol.messages.membership import MembershipChanged
 from islands.protocol.messages.training import ContributionFate, FragmentUpdate, PullFragment
 
 if TYPE_CHECKING:  # the memory holds its schedule
-    from islands.protocol.learner.core import Core
+    from islands.protocol.learner.memory import Memory
 
 
 class Schedule:
@@ -40,78 +40,79 @@ class Schedule:
         """Whether the schedule has all that it needs before the first step."""
         return True
 
-    def begin(self, core: "Core") -> None:
+    def begin(self, memory: "Memory") -> None:
         """Count from here, if that has not begun: this incarnation may step."""
 
     def end(self, *, sound: bool) -> None:
         """Forget what belongs to the incarnation that ends; are the local values `sound`?"""
 
-    def until_steps(self, core: "Core") -> int | None:
+    def until_steps(self, memory: "Memory") -> int | None:
         """Return the total of steps at which compute waits for a merge; None if it never waits."""
         return None
 
-    def pass_over(self, core: "Core") -> bool:
+    def pass_over(self, memory: "Memory") -> bool:
         """Give up a merge that will not come; returns whether compute may step further."""
         return False
 
     # --- when is a snapshot due? ----------------------------------------------------------------
 
-    def plan(self, core: "Core") -> PlanSnapshots:
+    def plan(self, memory: "Memory") -> PlanSnapshots:
         """Return the snapshots to take from now on: those pulled next, at every boundary."""
-        return PlanSnapshots(core.pulls.plan())
+        return PlanSnapshots(memory.pulls.plan())
 
-    def least_steps(self, core: "Core", pull: PullFragment) -> int:
+    def least_steps(self, memory: "Memory", pull: PullFragment) -> int:
         """Return the least total of steps that the answer to a pull must hold.
 
         It is one step since the base; while compute stands still, all that was done.
         """
-        return core.compute.steps if core.compute.idle else core.first_contribution(pull.fragment)
+        compute = memory.compute
+        return compute.steps if compute.idle else memory.first_contribution(pull.fragment)
 
-    def may_answer(self, core: "Core") -> bool:
+    def may_answer(self, memory: "Memory") -> bool:
         """Whether pulls may be answered and snapshots planned at present."""
         return True
 
-    def why_declined(self, core: "Core", pull: PullFragment) -> str | None:
+    def why_declined(self, memory: "Memory", pull: PullFragment) -> str | None:
         return None
 
-    def asking(self, core: "Core") -> tuple[FragmentIndex, ...]:
+    def asking(self, memory: "Memory") -> tuple[FragmentIndex, ...]:
         """Return the fragments for which the next report asks for a round."""
         return ()
 
     # --- when is a value adopted? ---------------------------------------------------------------
 
-    def adopt_at(self, core: "Core", update: FragmentUpdate) -> int:
+    def adopt_at(self, memory: "Memory", update: FragmentUpdate) -> int:
         """Return the total of steps at which a value is to be adopted; 0 is on arrival."""
         return 0
 
-    def instead_of_adopting(self, core: "Core", update: FragmentUpdate) -> EngineAction | None:
+    def instead_of_adopting(self, memory: "Memory", update: FragmentUpdate) -> EngineAction | None:
         """Return what compute does instead of adopting a value; None if it adopts it."""
         return None
 
     # --- what has happened ----------------------------------------------------------------------
 
-    def stepped(self, core: "Core") -> bool:
+    def stepped(self, memory: "Memory") -> bool:
         """Note a completed step; returns whether the syncer is to hear of it at once."""
         return False
 
     def answered(self, round_: int, steps: int) -> None:
         """Note a contribution that holds compute's total of so many steps."""
 
-    def adopted(self, core: "Core", update: FragmentUpdate) -> bool:
+    def adopted(self, memory: "Memory", update: FragmentUpdate) -> bool:
         """Note that a value became the base; returns whether compute may step further."""
         return False
 
-    def rejected(self, core: "Core", fate: ContributionFate) -> bool:
+    def rejected(self, memory: "Memory", fate: ContributionFate) -> bool:
         """Note a contribution that was not applied; returns whether compute may step further."""
         return False
 
-    def on_gossip(self, core: "Core", event: GossipEvent) -> None:
+    def on_gossip(self, memory: "Memory", event: GossipEvent) -> None:
         """Handle an event of gossip."""
 
-    def on_view(self, core: "Core", page: MembershipChanged) -> None:
+    def on_view(self, memory: "Memory", page: MembershipChanged) -> None:
         """Handle a page of the supervisor's membership view."""
 
-    def advance(self, core: "Core") -> None:
+    def advance(self, memory: "Memory") -> None:
         """Do what is due after an event, whichever it was."""
 
     def heartbeat(self, content: HeartbeatContent) -> HeartbeatContent:

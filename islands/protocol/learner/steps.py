@@ -1,15 +1,15 @@
 """Permission to step, and the reports of compute: grants, steps, positions, adoptions.
 
 Compute may step once every fragment is adopted and the moments are settled, on the leases held,
-until the quota is used up or the run closes. An operator's pause and a departure stop it too. Where
-it waits for a merge, and when a value is adopted, is the schedule's affair.
+until the quota is used up, the run closes or pauses, or the learner leaves. The schedule decides
+where it waits for a merge, and when a value is adopted.
 """
 
 from islands.protocol.identities import Lease, Phase
 from islands.protocol.learner.account import Account, Queued
 from islands.protocol.learner.actions import AdoptValue, SettleFeedback
-from islands.protocol.learner.core import FROM_SYNCER, Core, MomentsStage
 from islands.protocol.learner.events import Idled, StepFinished, TrainerReady, ValueAdopted
+from islands.protocol.learner.memory import EVENTS, FROM_SYNCER, Memory, MomentsStage
 from islands.protocol.learner.moments_recovery import go_fresh, load_kept
 from islands.protocol.messages import training
 from islands.protocol.sessions import UpdateArrived
@@ -20,35 +20,34 @@ ADOPTING_MAX = 4
 """Updates per fragment that wait for a boundary; compute adopts the newest of them."""
 
 
-def allow(core: Core) -> None:
+def allow(memory: Memory) -> None:
     """Let compute step if every fragment is adopted and nothing forbids it."""
-    compute, run = core.compute, core.run
-    whole = core.phase in (Phase.STEPPING, Phase.STARVED, Phase.WAITING)
-    if whole and not (core.ending or run.paused):
-        if core.moments.stage is MomentsStage.OPEN:
-            go_fresh(core, NO_DONOR)
-        if core.moments.stage is MomentsStage.KEPT:
-            load_kept(core)
-        if core.healing:
+    compute = memory.compute
+    whole = memory.phase in (Phase.STEPPING, Phase.STARVED, Phase.WAITING)
+    if whole and not (memory.ending or memory.compute.paused):
+        if memory.moments.stage is MomentsStage.OPEN:
+            go_fresh(memory, NO_DONOR)
+        if memory.moments.stage is MomentsStage.KEPT:
+            load_kept(memory)
+        if memory.healing:
             return
-        core.schedule.begin(core)
+        memory.schedule.begin(memory)
         compute.allowed = compute.allowed or compute.quota_tokens > 0
         until_tokens = compute.origin_tokens + compute.quota_tokens
-        core.allow_steps(until_tokens, compute.leases)
+        memory.allow_steps(until_tokens, compute.leases)
         compute.idle = compute.idle and until_tokens - compute.tokens < compute.batch_tokens
         compute.waiting = compute.waiting and compute.idle
         compute.late = compute.late and compute.idle
 
 
-def pass_over(core: Core) -> None:
-    """Have the schedule give up a merge that will not come."""
-    if core.schedule.pass_over(core):
-        allow(core)
+def pass_over(memory: Memory) -> None:
+    if memory.schedule.pass_over(memory):
+        allow(memory)
 
 
-def move_origin(core: Core) -> None:
+def move_origin(memory: Memory) -> None:
     """Move the origin of this incarnation's totals, until its first step is allowed."""
-    compute = core.compute
+    compute = memory.compute
     if not compute.allowed:
         compute.origin_steps, compute.origin_tokens = compute.steps, compute.tokens
 
@@ -57,127 +56,124 @@ def move_origin(core: Core) -> None:
 
 
 @FROM_SYNCER.handles(training.LeaseGranted)
-def on_grant(core: Core, grant: training.LeaseGranted) -> None:
+def on_grant(memory: Memory, grant: training.LeaseGranted) -> None:
     """Receive leases and quota; ignore an older syncer's or another incarnation's."""
-    compute = core.compute
-    if grant.epoch < core.epoch_seen or grant.incarnation != core.incarnation:
+    compute = memory.compute
+    if grant.epoch < memory.epoch_seen or grant.incarnation != memory.incarnation:
         return
     quota_tokens, leases = compute.quota_tokens, compute.leases
     compute.quota_tokens = max(quota_tokens, grant.quota_tokens)
     compute.leases = grant.leases
-    _advance_positions(core, leases)
+    _advance_positions(memory, leases)
     if (compute.quota_tokens, compute.leases) != (quota_tokens, leases):
-        allow(core)
+        allow(memory)
 
 
 @FROM_SYNCER.handles(training.FinalRound)
-def on_final_round(core: Core, message: training.FinalRound) -> None:
-    """Stop at the next boundary, because the run closes."""
-    if message.epoch >= core.epoch_seen and not core.run.closing:
-        core.run.closing = True
-        core.allow_steps(0, core.compute.leases)
+def on_final_round(memory: Memory, message: training.FinalRound) -> None:
+    if message.epoch >= memory.epoch_seen and not memory.compute.closing:
+        memory.compute.closing = True
+        memory.allow_steps(0, memory.compute.leases)
 
 
 @FROM_SYNCER.handles(training.Paused)
-def on_paused(core: Core, message: training.Paused) -> None:
-    """Stop at the next boundary or resume, as an operator decided."""
-    if message.epoch < core.epoch_seen or message.paused is core.run.paused:
+def on_paused(memory: Memory, message: training.Paused) -> None:
+    if message.epoch < memory.epoch_seen or message.paused is memory.compute.paused:
         return
-    core.run.paused = message.paused
-    core.reporting.due = True
+    memory.compute.paused = message.paused
+    memory.reporting.due = True
     if message.paused:
-        core.allow_steps(0, core.compute.leases)
+        memory.allow_steps(0, memory.compute.leases)
     else:
-        allow(core)
+        allow(memory)
 
 
 @FROM_SYNCER.handles(training.ContributionFate)
-def on_fate(core: Core, fate: training.ContributionFate) -> None:
+def on_fate(memory: Memory, fate: training.ContributionFate) -> None:
     """Note a contribution that was not applied; its tokens' fate comes with the next update."""
-    core.pulls.rejected.append((fate.ticket.epoch, fate.ticket.round))
-    core.pulls.decided(fate.fragment)
-    if core.schedule.rejected(core, fate):
-        allow(core)
+    memory.pulls.rejected.append((fate.ticket.epoch, fate.ticket.round))
+    memory.pulls.decided(fate.fragment)
+    if memory.schedule.rejected(memory, fate):
+        allow(memory)
 
 
 # --- compute's reports --------------------------------------------------------------------------
 
 
-def on_ready(core: Core, event: TrainerReady) -> None:
-    """Note that the model is built and compiled."""
-    core.compute.ready, core.compute.batch_tokens = True, event.batch_tokens
-    core.moments.ready_s = core.now_s
+@EVENTS.handles(TrainerReady)
+def on_ready(memory: Memory, event: TrainerReady) -> None:
+    memory.compute.ready, memory.compute.batch_tokens = True, event.batch_tokens
+    memory.moments.ready_s = memory.now_s
 
 
-def on_step(core: Core, event: StepFinished) -> None:
+def count_step(memory: Memory, event: StepFinished) -> None:
     """Count a completed step; a report is due every `report_interval_steps`."""
-    compute, reporting = core.compute, core.reporting
-    compute.steps = max(compute.steps, event.steps)  # an adoption may have told of steps under way
+    compute, reporting = memory.compute, memory.reporting
+    compute.steps = max(compute.steps, event.steps)  # an adoption may have counted running steps
     compute.tokens = max(compute.tokens, event.tokens)
     compute.idle, compute.waiting, compute.late = False, False, False
     compute.step_time_s = event.step_time_s
-    core.pulls.stepped()
-    _advance_positions(core, event.leases)
-    interval = core.settings.report_interval_steps(core.fragments)
+    memory.pulls.stepped()
+    _advance_positions(memory, event.leases)
+    interval = memory.settings.report_interval_steps(memory.fragments)
     reporting.due |= compute.steps - reporting.steps >= interval
-    reporting.due |= core.schedule.stepped(core)
+    reporting.due |= memory.schedule.stepped(memory)
 
 
-def on_idle(core: Core, event: Idled) -> None:
-    """Note that compute stopped: it has no quota or no data, or was told to stop.
-
-    If it has been allowed to step since, it is not idle: only the totals and positions are news.
-    """
-    compute = core.compute
+@EVENTS.handles(Idled)
+def on_idle(memory: Memory, event: Idled) -> None:
+    """Note that compute stopped, unless it was allowed to step since."""
+    compute = memory.compute
     compute.steps, compute.tokens = event.steps, event.tokens
-    _advance_positions(core, event.leases)
+    _advance_positions(memory, event.leases)
     if event.order == compute.order:
         if event.waiting and not compute.waiting:
-            compute.waiting_since_s = core.now_s
+            compute.waiting_since_s = memory.now_s
         compute.idle, compute.waiting, compute.late = True, event.waiting, event.late
-        core.reporting.due = True
-        pass_over(core)
+        memory.reporting.due = True
+        pass_over(memory)
 
 
-def _advance_positions(core: Core, leases: tuple[Lease, ...]) -> None:
+def _advance_positions(memory: Memory, leases: tuple[Lease, ...]) -> None:
     """Advance the positions of the leases held; drop those of an earlier incarnation."""
     news = {(lease.pass_index, lease.shard): lease for lease in leases}
-    core.compute.leases = tuple(
+    memory.compute.leases = tuple(
         max(lease, news.get((lease.pass_index, lease.shard), lease))
-        for lease in core.compute.leases
+        for lease in memory.compute.leases
     )
 
 
 # --- adoption -----------------------------------------------------------------------------------
 
 
-def on_update(core: Core, event: UpdateArrived) -> None:
+@EVENTS.handles(UpdateArrived)
+def on_update(memory: Memory, event: UpdateArrived) -> None:
     """Have compute adopt a published value at the next boundary, if it is a newer one."""
     update = event.message
-    account = core.accounts[update.fragment]
+    account = memory.accounts[update.fragment]
     known = [] if account.version is None else [account.version]
     known += [queued.update.version for queued in account.queue]
     old = any(version >= update.version for version in known)
-    if not event.intact or old or update.epoch < core.epoch_seen or core.incarnation is None:
+    if not event.intact or old or update.epoch < memory.epoch_seen or memory.incarnation is None:
         return
-    instead = core.schedule.instead_of_adopting(core, update)
+    instead = memory.schedule.instead_of_adopting(memory, update)
     if instead is not None:
         account.queue.append(Queued(update, 0))
-        core.actions.append(instead)
+        memory.actions.append(instead)
         return
-    at_steps = core.schedule.adopt_at(core, update)
+    at_steps = memory.schedule.adopt_at(memory, update)
     account.queue = [*account.queue[1 - ADOPTING_MAX :], Queued(update, at_steps)]
-    if core.settings.keeps_residuals:
+    if memory.settings.keeps_residuals:
         decided = SettleFeedback(update.fragment, update.epoch, update.round, update.merged)
-        core.actions.append(decided)
-    core.actions.append(_adopt(core, account, event, at_steps))
-    pass_over(core)
+        memory.actions.append(decided)
+    memory.actions.append(_adopt(memory, account, event, at_steps))
+    pass_over(memory)
 
 
-def _adopt(core: Core, account: Account, event: UpdateArrived, at_steps: int) -> AdoptValue:
+def _adopt(memory: Memory, account: Account, event: UpdateArrived, at_steps: int) -> AdoptValue:
     """Return the order to adopt a value: what it replaces, and which local work is kept."""
-    assert core.incarnation is not None, "only who is admitted adopts"
-    update, settings = event.message, core.settings
+    assert memory.incarnation is not None, "only who is admitted adopts"
+    update, settings = event.message, memory.settings
     corrected = settings.adoption is Adoption.DELAY_CORRECTED
     mixes = settings.adoption is Adoption.MIX and account.version is not None
     carry = corrected and account.can_carry(update.merged)
@@ -187,7 +183,7 @@ def _adopt(core: Core, account: Account, event: UpdateArrived, at_steps: int) ->
         version=update.version,
         clock=update.clock,
         epoch=update.epoch,
-        incarnation=core.incarnation,
+        incarnation=memory.incarnation,
         payload=event.payload,
         carry=carry,
         merged=update.merged,
@@ -198,28 +194,28 @@ def _adopt(core: Core, account: Account, event: UpdateArrived, at_steps: int) ->
     )
 
 
-def on_adopted(core: Core, event: ValueAdopted) -> None:
+@EVENTS.handles(ValueAdopted)
+def on_adopted(memory: Memory, event: ValueAdopted) -> None:
     """Record that a published value became the base; the last missing one allows steps.
 
-    Until all are adopted no report is due: a report names every fragment, so one report per adopted
-    fragment would cost a number of entries quadratic in the fragments, and nobody waits for them.
+    No report is due before, since each names every fragment.
     """
-    compute, account = core.compute, core.accounts[event.fragment]
+    compute, account = memory.compute, memory.accounts[event.fragment]
     compute.steps, compute.tokens = event.steps, event.tokens
-    if event.incarnation != core.incarnation:
+    if event.incarnation != memory.incarnation:
         return  # the new incarnation adopts again what an ended one had adopted
     matches = [one.update for one in account.queue if one.update.version == event.version]
     account.queue = [one for one in account.queue if one.update.version > event.version]
     if not matches:
         return
-    whole = core.phase is not Phase.HEALING
-    move_origin(core)
-    core.pulls.adopted(event.fragment)
+    whole = memory.phase is not Phase.HEALING
+    move_origin(memory)
+    memory.pulls.adopted(event.fragment)
     if event.carried:
         account.carry_on(matches[0])
     else:
         account.adopt(matches[0], steps=compute.own_steps, tokens=compute.own_tokens)
-    core.reporting.due |= whole or core.phase is not Phase.HEALING
-    further = core.schedule.adopted(core, matches[0])
+    memory.reporting.due |= whole or memory.phase is not Phase.HEALING
+    further = memory.schedule.adopted(memory, matches[0])
     if further or not whole:
-        allow(core)
+        allow(memory)

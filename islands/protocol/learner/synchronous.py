@@ -1,30 +1,25 @@
-"""The synchronous schedule (`learner_waits: at_tau`): a learner stands still until a merge.
+"""The synchronous schedule (`learner_waits: at_tau`): a learner waits for the fleet's merges.
 
-A learner that waits counts its rounds in its own steps. With H, P and τ
-of protocol §1, round r is **due** H/P steps after round r − 1: the contribution holds exactly the
-steps up to there. The value that contains it is adopted exactly τ steps later, and where it has not
-arrived by then, the learner stands still. So all learners stay within τ steps of one another, as in
-DiLoCo (τ = 0) and Streaming DiLoCo (τ > 0).
+Rounds are counted in own steps. With H, P and τ of protocol §1, round r is **due** H/P steps after
+round r − 1: the contribution holds exactly the steps up to there. Its value is adopted exactly τ
+steps later, and until that has arrived the learner takes no further step. So all learners stay
+within τ steps of one another, as in DiLoCo (τ = 0) and Streaming DiLoCo (τ > 0).
 
-A round that was merged without this learner, because it was too slow or joined late, is adopted on
-arrival, and the next round is due H/P steps later. A contribution that was not applied is not
-waited for. Where rounds are over in which it had no part, it is asked for a later one while it
-stands still: that one is due then.
+A round that was merged without this learner is adopted on arrival, and the next one is due H/P
+steps later. A contribution that was not applied is not waited for. A later round for which the
+learner is asked while it waits is due then.
 
 Reference: DiLoCo (arXiv 2311.08105), algorithm 1; Streaming DiLoCo (arXiv 2501.18512), §2.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from islands.protocol.identities import FragmentIndex
 from islands.protocol.learner.actions import PlanSnapshots
+from islands.protocol.learner.memory import Memory
 from islands.protocol.learner.schedule import Schedule
 from islands.protocol.messages.training import ContributionFate, FragmentUpdate, PullFragment
-
-if TYPE_CHECKING:  # the memory holds its schedule
-    from islands.protocol.learner.core import Core
 
 RESENDS = 2
 """After the time of so many retransmissions, what was sent and is not decided counts as lost."""
@@ -60,13 +55,9 @@ class Synchronous(Schedule):
         return steps - (first - round_) * self.interval_steps // self.fragments
 
     def settle(self, round_: int, steps: int, under_way: Collection[int] = ()) -> None:
-        """Wait no more for a round, which was adopted or will not come, nor for most before it.
+        """Wait no more for a round, nor for those before it whose fate is not `under_way`.
 
-        Args:
-            round_: number of the round.
-            steps: compute's total. Before the round was due, the next one is counted from here.
-            under_way: rounds that the learner contributed to and whose fate is not known, which it
-                goes on waiting for.
+        If compute's total of `steps` is below where it was due, the next one is counted from there.
         """
         if round_ <= self.settled or round_ in self.beyond:
             return
@@ -86,11 +77,11 @@ class Synchronous(Schedule):
 
     @property
     def limit_steps(self) -> int | None:
-        """The total at which the learner stands still, unless a further round is settled."""
+        """The total after which the learner takes no step, unless a further round is settled."""
         return None if self.anchor is None else self.due(self.settled + 1) + self.overlap_steps
 
     def snapshots(self) -> dict[int, int]:
-        """Return, by fragment, the totals at which the snapshots within reach are to be taken."""
+        """Return, by fragment, the totals of the snapshots to take before the limit."""
         limit_steps = self.limit_steps
         if limit_steps is None:
             return {}
@@ -100,70 +91,65 @@ class Synchronous(Schedule):
 
     # --- the schedule ---------------------------------------------------------------------------
 
-    def begin(self, core: "Core") -> None:
-        """Count rounds from the present total, unless they are counted already."""
+    def begin(self, memory: Memory) -> None:
         if self.anchor is None:
-            self.anchor = self.settled, core.compute.steps
+            self.anchor = self.settled, memory.compute.steps
 
     def end(self, *, sound: bool) -> None:
-        """Forget all rounds; they are counted from the next incarnation's first step."""
         self.settled, self.anchor = -1, None
         self.beyond.clear()
 
-    def until_steps(self, core: "Core") -> int | None:
+    def until_steps(self, memory: Memory) -> int | None:
         """Return τ steps after the oldest round that is waited for was due.
 
-        To contribute, a learner needs a step since it adopted its base; and where the value that it
-        waits for is here, it may step on to where that is to be adopted.
+        It is one step after the base at least, and reaches to the adoption of a value that is here.
         """
         limit_steps = self.limit_steps
         if limit_steps is None:
             return None
         oldest = self.settled + 1
-        fragment = oldest % core.fragments
-        queue = core.accounts[fragment].queue
+        fragment = oldest % memory.fragments
+        queue = memory.accounts[fragment].queue
         here = [queued.at_steps for queued in queue if queued.update.round == oldest]
-        return max(limit_steps, core.first_contribution(fragment), *here)
+        return max(limit_steps, memory.first_contribution(fragment), *here)
 
-    def pass_over(self, core: "Core") -> bool:
+    def pass_over(self, memory: Memory) -> bool:
         """Wait no more for rounds that passed this learner by, if the value of a later one is here.
 
-        The oldest round that it waits for may have been lost with a syncer, or abandoned. If it has
-        contributed to that, it waits for the fate until every message was sent again.
+        If it has contributed to the oldest, it waits for the fate until all messages were repeated.
         """
-        if not core.compute.waiting:
+        if not memory.compute.waiting:
             return False
-        oldest, timing = self.settled + 1, core.settings.timing
-        here = [queued.update.round for account in core.accounts for queued in account.queue]
+        oldest, timing = self.settled + 1, memory.settings.timing
+        here = [queued.update.round for account in memory.accounts for queued in account.queue]
         if oldest in here:
             return True
-        waited_s = core.now_s - core.compute.waiting_since_s
+        waited_s = memory.now_s - memory.compute.waiting_since_s
         patient = waited_s < timing.scaled(RESENDS * timing.resend_s)
-        if patient and oldest in core.under_way():
+        if patient and oldest in memory.under_way():
             return False
         later = [round_ for round_ in (*here, *sorted(self.beyond)) if round_ > oldest]
         if later:
-            self.settle(min(later) - 1, core.compute.steps)
+            self.settle(min(later) - 1, memory.compute.steps)
         return bool(later)
 
-    def plan(self, core: "Core") -> PlanSnapshots:
+    def plan(self, memory: Memory) -> PlanSnapshots:
         """Return those that rounds within reach are due to hold, and those that are pulled."""
-        if self.anchor is None or core.compute.stopped:
-            return super().plan(core)
-        pulled = core.pulls.wanted.items()
-        due = self.snapshots() | {index: self.least_steps(core, one) for index, one in pulled}
+        if self.anchor is None or memory.compute.stopped:
+            return super().plan(memory)
+        pulled = memory.pulls.wanted.items()
+        due = self.snapshots() | {index: self.least_steps(memory, one) for index, one in pulled}
         return PlanSnapshots(tuple(map(FragmentIndex, due)), tuple(due.values()))
 
-    def least_steps(self, core: "Core", pull: PullFragment) -> int:
-        """Return the total at which the round is due."""
-        if self.anchor is None or core.compute.stopped:
-            return super().least_steps(core, pull)
-        due = max(self.due(pull.ticket.round), core.first_contribution(pull.fragment))
-        return min(due, core.compute.steps) if core.compute.waiting else due
+    def least_steps(self, memory: Memory, pull: PullFragment) -> int:
+        if self.anchor is None or memory.compute.stopped:
+            return super().least_steps(memory, pull)
+        due = max(self.due(pull.ticket.round), memory.first_contribution(pull.fragment))
+        return min(due, memory.compute.steps) if memory.compute.waiting else due
 
-    def adopt_at(self, core: "Core", update: FragmentUpdate) -> int:
+    def adopt_at(self, memory: Memory, update: FragmentUpdate) -> int:
         """Return τ steps after its round was due, if this learner contributed to that."""
-        if core.run.closing:
+        if memory.compute.closing:
             return 0
         contributed = update.merged is not None and update.merged.round == update.round
         if self.anchor is None or not contributed:
@@ -174,12 +160,10 @@ class Synchronous(Schedule):
         """Count from a round that was answered before it was due, as those before it were over."""
         self._count_from(round_, steps)
 
-    def adopted(self, core: "Core", update: FragmentUpdate) -> bool:
-        """Wait no more for the round of a value."""
-        self.settle(update.round, core.compute.steps, core.under_way())
+    def adopted(self, memory: Memory, update: FragmentUpdate) -> bool:
+        self.settle(update.round, memory.compute.steps, memory.under_way())
         return True
 
-    def rejected(self, core: "Core", fate: ContributionFate) -> bool:
-        """Wait no more for the round of a contribution that was not applied."""
-        self.settle(fate.ticket.round, core.compute.steps, core.under_way())
+    def rejected(self, memory: Memory, fate: ContributionFate) -> bool:
+        self.settle(fate.ticket.round, memory.compute.steps, memory.under_way())
         return True

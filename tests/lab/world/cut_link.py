@@ -106,7 +106,7 @@ def play(
             now_s = loop.time()
             _weather(world, course, now_s)
             if NEAR in world.trainers and (learner := world.learner(NEAR)) is not None:
-                found.steps.append((now_s, learner.state.core.compute.steps))
+                found.steps.append((now_s, learner.state.compute.steps))
         ended_s = loop.time()
         await world.kill_all()
         assert not world.failures, world.failures

@@ -206,7 +206,7 @@ def test_a_killed_learner_takes_its_tokens_with_it_and_holds_up_nobody(
 
 def awaits(world: World, name: str) -> bool:
     """Whether somebody has an exchange under way in which a learner's share has yet to come."""
-    states = [learner.state.core for other in NAMES if (learner := world.learner(other))]
+    states = [learner.state for other in NAMES if (learner := world.learner(other))]
     schedules = [core.schedule for core in states]
     exchanges = [one.exchanges for one in schedules if isinstance(one, Gossip)]
     return any(name in one.awaited for each in exchanges for one in each.open.values())

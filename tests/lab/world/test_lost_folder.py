@@ -81,7 +81,7 @@ def holds(world: World) -> dict[str, list[tuple[str, str]]]:
     for name in HOSTS:
         learner = world.learner(name)
         assert learner is not None
-        accounts = learner.state.core.accounts
+        accounts = learner.state.accounts
         found[name] = [(str(account.version), account.digest) for account in accounts]
     return found
 

@@ -82,8 +82,8 @@ def test_the_hub_says_who_speaks() -> None:
         assert ana is not None
         assert eve is not None
         link = ana._syncer.link  # type: ignore[union-attr]  # noqa: SLF001
-        schema = ana.state.core.moments.schema or ""
-        state, own = world.syncer_state, ana.state.core.incarnation
+        schema = ana.state.moments.schema or ""
+        state, own = world.syncer_state, ana.state.incarnation
         assert link is not None
         assert state is not None
         assert own is not None

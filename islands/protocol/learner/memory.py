@@ -1,19 +1,17 @@
 """The learner's memory, in parts: each is written by the rules named beside it, and by no others.
 
-| part | what it is of | written by |
-|---|---|---|
-| `membership` | incarnation, links, syncer followed | `membership.py` |
-| `compute` | what compute has done, and may do | `steps.py` |
-| `run` | closing, paused | `steps.py` |
-| `accounts` | values held, tokens, by fragment | `steps.py` |
-| `pulls` | open pulls, snapshots, seeds | `answering.py` |
-| `moments` | moments of the inner optimizer | `moments_recovery.py` |
-| `reporting` | progress reports | `state.py`, by `due` of all |
-| `leaving` | a graceful shutdown | `membership.py` |
-| `schedule` | when to step, snapshot and adopt | itself |
+| part | written by |
+|---|---|
+| `membership`, `leaving` | `membership.py` |
+| `compute`, `accounts` | `steps.py` |
+| `pulls` | `answering.py` |
+| `moments` | `moments_recovery.py` |
+| `reporting` | `state.py`, and `due` by all rules |
+| `schedule` | itself |
 
-The rules are functions over `Core`, which collects the actions while one event is handled. A rule
-that handles a message is registered for its type, in `FROM_SUPERVISOR` or `FROM_SYNCER`.
+The rules are functions over `Memory`, which collects the actions while one event is handled. Each
+rule is registered where it is defined: for the event that it handles in `EVENTS`, or for the
+message in `FROM_SUPERVISOR` or `FROM_SYNCER`.
 """
 
 from dataclasses import dataclass, field
@@ -36,13 +34,13 @@ from islands.protocol.settings.run import RunSettings
 class ComputeView:
     """The work that compute has done, up to the last boundary that it reported, and may do.
 
-    Totals run over the life of the process; those of an incarnation are relative to its `origin`. A
-    new incarnation never reports what an ended one did: its origin keeps moving up to the current
-    totals until its first step is `allowed`, past a step that was still running when the old
-    incarnation ended.
+    Totals run over the life of the process; those of an incarnation are relative to its `origin`,
+    which moves on with the totals until its first step is `allowed`: so it never reports what an
+    ended incarnation did, nor a step that was running when that one ended.
 
-    `ready` says that compute has compiled, `idle` that it stands still, `waiting` that it does so
-    only until a merge, `late` only until its next batch is read. `order` numbers the `AllowSteps`.
+    `ready` says that compute has compiled, `idle` that it takes no step, `waiting` only until a
+    merge, `late` only until its next batch is read. It may not step while the run is `closing` or
+    `paused`. `order` numbers the `AllowSteps`.
     """
 
     ready: bool = False
@@ -60,10 +58,12 @@ class ComputeView:
     quota_tokens: int = 0
     leases: tuple[Lease, ...] = ()
     order: int = 0
+    closing: bool = False
+    paused: bool = False
 
     @property
     def stopped(self) -> bool:
-        """Whether it stands still, and not only until a merge."""
+        """Whether it takes no step, and not only until a merge."""
         return self.idle and not self.waiting
 
     @property
@@ -73,14 +73,6 @@ class ComputeView:
     @property
     def own_tokens(self) -> int:
         return self.tokens - self.origin_tokens
-
-
-@dataclass(slots=True)
-class RunOrders:
-    """Why this learner may not step: the run ends, or is paused."""
-
-    closing: bool = False
-    paused: bool = False
 
 
 @dataclass(slots=True)
@@ -132,11 +124,10 @@ class CheckpointedMoments:
 class Moments:
     """The moments of one process.
 
-    `schema` and `pieces` are those of its own trainer; None and 0 until there is one. `asked`
-    are the pieces in flight, `arrived` holds the received pieces until all are
-    there, and `loaded_bytes` is their total size. `kept` is a checkpoint on disk, not tried yet.
-    `timed` says that a timer is set for the deadline, and `giving` counts the pieces that peers
-    wait for at present.
+    `schema` and `pieces` are those of its own trainer; None and 0 until there is one. `asked` are
+    the pieces in flight, `arrived` those received, and `loaded_bytes` is the size of all. `kept` is
+    a checkpoint on disk, not tried yet. `timed` says that a timer is set for the deadline, and
+    `giving` counts the pieces that peers wait for at present.
     """
 
     stage: MomentsStage = MomentsStage.OPEN
@@ -168,7 +159,7 @@ class Moments:
 
 
 @dataclass(slots=True)
-class Core:
+class Memory:
     """All that a learner knows; `now_s` is the time of the event that is handled."""
 
     settings: RunSettings
@@ -178,7 +169,6 @@ class Core:
     schedule: Schedule
     moments: Moments = field(default_factory=Moments)
     compute: ComputeView = field(default_factory=ComputeView)
-    run: RunOrders = field(default_factory=RunOrders)
     reporting: Reporting = field(default_factory=Reporting)
     leaving: Leaving | None = None
     now_s: float = 0.0
@@ -186,12 +176,10 @@ class Core:
 
     @property
     def incarnation(self) -> Incarnation | None:
-        """The incarnation under which this learner is admitted; None if it is not."""
         return self.membership.incarnation
 
     @property
     def epoch_seen(self) -> int:
-        """The highest epoch of a syncer that welcomed this learner."""
         return self.membership.epoch_seen
 
     @property
@@ -211,7 +199,7 @@ class Core:
             return Phase.STEPPING
         if self.ending:
             return Phase.FINISHED
-        if self.run.paused:
+        if compute.paused:
             return Phase.PAUSED
         return Phase.WAITING if compute.waiting or compute.late else Phase.STARVED
 
@@ -222,8 +210,7 @@ class Core:
 
     @property
     def ending(self) -> bool:
-        """Whether no step follows, as the run closes or this learner leaves."""
-        return self.run.closing or self.leaving is not None
+        return self.compute.closing or self.leaving is not None
 
     @property
     def hands_over(self) -> bool:
@@ -266,8 +253,11 @@ class Core:
         )
 
 
-FROM_SUPERVISOR: Handlers[Core, []] = Handlers()
+EVENTS: Handlers[Memory, []] = Handlers()
+"""The handlers of a learner's events, but for those of gossip."""
+
+FROM_SUPERVISOR: Handlers[Memory, []] = Handlers()
 """The handlers of what the supervisor sends to a learner."""
 
-FROM_SYNCER: Handlers[Core, []] = Handlers()
+FROM_SYNCER: Handlers[Memory, []] = Handlers()
 """The handlers of what the syncer sends to a learner, but for published values."""
