@@ -1,7 +1,6 @@
-"""The client that performs what a process's membership decides, over its link to the supervisor.
+"""The client that performs what the syncer's membership decides, over its link to the supervisor.
 
-The syncer uses it; learners and observers do this in their own states. Messages about the admission
-go to the membership state (`membership.py`), all others to the role.
+Messages about the admission go to the membership state (`membership.py`), all others to the role.
 """
 
 import random
@@ -12,8 +11,7 @@ from islands.actors.role_actor import RoleActor
 from islands.protocol.errors import OutdatedError
 from islands.protocol.membership import HeartbeatContent, MembershipState
 from islands.protocol.messages.membership import Evicted, HeartbeatAck, Joined
-from messaging.links.dialer import Dialer
-from messaging.links.link import Lane, Link
+from messaging.links.link import Lane
 
 BEGUN_ANEW = (
     "the supervisor does not know this process's credential: it has begun the run anew, in another "
@@ -24,13 +22,8 @@ BEGUN_ANEW = (
 class MembershipClient:
     """Keeps one process a member of its run.
 
-    Args:
-        actor: the role's actor, which dials and sends.
-        membership: the state that decides.
-        rng: source of the jitter between attempts to dial.
-        sign: returns the content of a heartbeat at this moment.
-        received: called with every message of the supervisor that is not about the admission.
-        changed: called with whether the link is up, when it opens or closes.
+    `sign` returns the content of a heartbeat at this moment; `received` gets every message that is
+    not about the admission, and `changed` whether the link is up, when it opens or closes.
     """
 
     def __init__(
@@ -48,7 +41,7 @@ class MembershipClient:
         self._sign = sign
         self._received = received
         self._changed = changed
-        self._dialer: Dialer = actor.dial(
+        self._dialer = actor.dial(
             actor.context.supervisor,
             rng,
             opened=lambda: self._link_changed(up=True),
@@ -57,18 +50,13 @@ class MembershipClient:
         )
 
     def beat(self) -> None:
-        """Send a heartbeat or ask for admission, since one is due or its content changed."""
         word = self.membership.say(self._sign(), self._actor.now_s())
         if word is not None:
-            self._actor.send(self._link, word)
+            self._actor.send(self._dialer.link, word)
 
     def tell(self, body: object, payload: tuple[memoryview, ...] = ()) -> None:
         """Send a message to the supervisor; it may be lost."""
-        self._actor.send(self._link, body, payload, Lane.BULK if payload else Lane.CONTROL)
-
-    @property
-    def _link(self) -> Link | None:
-        return self._dialer.link
+        self._actor.send(self._dialer.link, body, payload, Lane.BULK if payload else Lane.CONTROL)
 
     def _link_changed(self, *, up: bool) -> None:
         self.membership.supervisor_up = up

@@ -5,8 +5,6 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from islands.actors.ports import ThreadWorker
 from islands.files.disk import Disk, RealDisk
 from islands.lab.world.inline_worker import InlineWorker
@@ -157,20 +155,6 @@ async def test_inline_work_of_a_dead_host_is_never_complete() -> None:
     assert log == ["first"]
 
 
-@virtual
-async def test_work_may_bring_more_work() -> None:
-    log: list[str] = []
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    worker = InlineWorker(lambda: 1.0)
-    worker.submit(
-        lambda: log.append("1"),
-        lambda _: worker.submit(lambda: log.append("3"), lambda _: done.set_result(None)),
-    )
-    worker.submit(lambda: log.append("2"), lambda _: None)
-    await done
-    assert log == ["1", "2", "3"]
-
-
 def test_several_threads_work_at_once() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -219,11 +203,7 @@ def test_a_disk_replaces_whole_files(tmp_path: Path) -> None:
     assert content(disk, "x") == b"one two three"
     disk.write("x", [b"short"])
     assert content(RealDisk(tmp_path / "a" / "b"), "x") == b"short"
-
-
-@pytest.mark.parametrize("parts", [[], [b""], [memoryview(b"")]])
-def test_an_empty_file_is_a_file(tmp_path: Path, parts: list[bytes | memoryview]) -> None:
-    disk = RealDisk(tmp_path)
-    disk.write("x", parts)
-    disk.sync("x")
-    assert content(disk, "x") == b""
+    for parts in ([], [b""]):
+        disk.write("x", parts)
+        disk.sync("x")
+        assert content(disk, "x") == b"", "an empty file is a file"

@@ -4,39 +4,34 @@ import pytest
 
 from islands.protocol.handlers import Received
 from islands.protocol.identities import LearnerName, Phase, Role, Status
+from islands.protocol.messages import membership as messages
 from islands.protocol.messages.control import Drain, Verb
-from islands.protocol.messages.membership import (
-    Evicted,
-    Heartbeat,
-    Leave,
-    MembershipChanged,
-    Refused,
-    Stop,
-)
-from islands.protocol.supervisor.actions import Action, KillProcess, StartProcess
+from islands.protocol.messages.membership import Evicted, Leave, MembershipChanged, Stop
 from islands.protocol.supervisor.commands import ADDED_MAX
 from islands.protocol.supervisor.events import LinkClosed, ProcessEnded
 from islands.protocol.supervisor.eviction import drain_limit_s
-from tests.supervisor.desk import TIMING, Desk, beat, recorded, sent, syncer_beat
-
-
-def started(actions: list[Action]) -> list[str]:
-    return [action.name for action in actions if isinstance(action, StartProcess)]
-
-
-def killed(actions: list[Action]) -> list[str]:
-    return [action.name for action in actions if isinstance(action, KillProcess)]
+from tests.supervisor.desk import (
+    TIMING,
+    Desk,
+    beat,
+    killed,
+    recorded,
+    sent,
+    started,
+    syncer_beat,
+)
 
 
 def test_without_the_runs_key_nothing_is_done() -> None:
     desk = Desk()
     desk.admit("a")
-    answer = desk.command(Verb.DRAIN, "a", genuine=False)
-    assert not answer.done
-    assert "not made with the run's key" in answer.told
-    assert not answer.members
-    assert recorded(desk.actions) == ["refused"]
-    assert not sent(desk.actions, Drain)
+    for verb in (Verb.DRAIN, Verb.EVICT):
+        answer = desk.command(verb, "a", genuine=False)
+        assert not answer.done
+        assert "not made with the run's key" in answer.told
+        assert not answer.members
+        assert recorded(desk.actions) == ["refused"]
+    assert desk.status() is Status.LIVE
 
 
 def test_status_lists_members_of_all_roles() -> None:
@@ -63,7 +58,7 @@ def test_a_syncer_that_cannot_write_its_journal_is_told_of() -> None:
     """Nothing is merged, while learners step on as if all were well."""
     desk = Desk()
     syncer = desk.admit("s", 9, role=Role.SYNCER)
-    desk.hear(Heartbeat(Role.SYNCER, "s", syncer, Phase.BLOCKED, 0, epoch=1), 9)
+    desk.hear(messages.Heartbeat(Role.SYNCER, "s", syncer, Phase.BLOCKED, 0, epoch=1), 9)
     told = desk.command(Verb.STATUS).told
     assert "goes on, but the syncer's journal cannot be written, so nothing is merged," in told
 
@@ -79,7 +74,7 @@ def test_a_drained_learner_is_asked_to_leave_until_it_has_left() -> None:
     assert sent(desk.hear(beat(a)), Drain)
     desk.handle(LinkClosed(1))
     assert sent(desk.hear(beat(a), 2), Drain)
-    desk.handle(Received(Leave(LearnerName("a"), a, "drained"), 0))
+    desk.leave("a", a, "drained")
     assert desk.status() is Status.LEFT
 
 
@@ -89,7 +84,7 @@ def test_a_drained_process_is_not_started_again(leaves: bool) -> None:  # noqa: 
     a = desk.admit("a", 1)
     desk.command(Verb.DRAIN, "a")
     if leaves:
-        desk.handle(Received(Leave(LearnerName("a"), a, "drained"), 0))
+        desk.leave("a", a, "drained")
     assert not started(desk.handle(ProcessEnded("a", "" if leaves else "killed (9)")))
 
 
@@ -99,7 +94,7 @@ def test_a_drained_learner_that_somebody_starts_again_may_stay() -> None:
     desk.command(Verb.DRAIN, "a")
     again = desk.admit("a", 1, previous=a)
     assert sent(desk.hear(beat(again)), Drain)
-    desk.handle(Received(Leave(LearnerName("a"), again, "drained"), 0))
+    desk.leave("a", again, "drained")
     third = desk.admit("a", 2)
     assert not sent(desk.hear(beat(third), 2), Drain)
     assert started(desk.handle(ProcessEnded("a", "killed (9)"))) == ["a"]
@@ -176,7 +171,7 @@ def test_an_evicted_process_may_not_come_back_and_a_new_one_may() -> None:
     desk = Desk()
     a = desk.admit("a", 1)
     desk.command(Verb.EVICT, "a")
-    (word,) = sent(desk.join("a", 1, previous=a), Refused)
+    (word,) = sent(desk.join("a", 1, previous=a), messages.Refused)
     assert not word.retry
     assert word.reason == "evicted by an operator; start it again if it is to take part"
     again = desk.admit("a", 2)
@@ -184,25 +179,16 @@ def test_an_evicted_process_may_not_come_back_and_a_new_one_may() -> None:
     assert desk.status() is Status.LIVE
 
 
-def test_evicting_needs_the_runs_key_and_a_learner_that_is_here() -> None:
-    desk = Desk()
-    desk.admit("a", 1)
-    assert not desk.command(Verb.EVICT, "a", genuine=False).done
-    assert desk.status() is Status.LIVE
-    assert desk.command(Verb.EVICT, "b").told == (
-        "there is no learner 'b' here; the learners are: a"
-    )
-
-
-def test_who_is_not_here_cannot_be_drained() -> None:
+@pytest.mark.parametrize("verb", [Verb.DRAIN, Verb.EVICT])
+def test_who_is_not_here_cannot_be_drained(verb: Verb) -> None:
     desk = Desk()
     gone = desk.admit("gone", 1)
     desk.admit("a", 2)
     desk.admit("b", 3)
     desk.admit("s", 4, role=Role.SYNCER)
-    desk.handle(Received(Leave(LearnerName("gone"), gone, "enough"), 0))
+    desk.leave("gone", gone, "enough")
     for target in ("gone", "s", "c"):
-        answer = desk.command(Verb.DRAIN, target)
+        answer = desk.command(verb, target)
         assert not answer.done
         assert answer.told == f"there is no learner {target!r} here; the learners are: a, b"
 
@@ -287,7 +273,7 @@ def test_a_stop_may_say_why() -> None:
     desk.admit("s", 9, role=Role.SYNCER)
     desk.command(Verb.STOP, "the money is spent")
     desk.command(Verb.STOP)
-    assert desk.state.core.stopping == "the money is spent"
+    assert desk.state.memory.stopping == "the money is spent"
 
 
 def test_without_a_syncer_the_end_waits_for_one() -> None:
@@ -302,7 +288,7 @@ def test_without_a_syncer_the_end_waits_for_one() -> None:
 def test_a_finished_run_takes_no_commands(verb: Verb) -> None:
     desk = Desk(launched=("learner-0",))
     desk.admit("s", 9, role=Role.SYNCER)
-    desk.handle(Received(Stop("tokens"), 9))
+    desk.stop("tokens", 9)
     answer = desk.command(verb, "learner-0")
     assert answer.told == "the run is over: tokens"
     assert answer.done is (verb is Verb.STATUS)

@@ -85,7 +85,7 @@ def test_a_learner_gets_five_of_its_own_steps(step_s: float, limit_s: float) -> 
     slow, last_s = stepping(step_s), 3 * step_s
     found = standstill(slow, TIMING, last_s)
     assert found is not None
-    assert found.place is StallPoint.STEP
+    assert found.point is StallPoint.STEP
     assert found.limit_s == pytest.approx(limit_s)
     for waited_s, status in ((limit_s - 0.1, Status.LIVE), (limit_s + 0.1, Status.STALLED)):
         slow.heard(Phase.STEPPING, 3, last_s + waited_s)

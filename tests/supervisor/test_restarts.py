@@ -105,16 +105,13 @@ def test_long_health_makes_up_for_what_went_before() -> None:
     assert len(restarts.times_s) == 1
 
 
-def test_giving_up_is_final() -> None:
-    restarts = Restarts()
-    live(restarts, [0.0] * (RESTARTS_MAX + 1))
-    assert restarts.next_delay_s(1e9, 1.0) is None
-
-
-def test_before_it_is_given_up_nothing_is_told() -> None:
+def test_giving_up_is_final_and_nothing_is_told_before() -> None:
     restarts = Restarts()
     live(restarts, [0.0] * RESTARTS_MAX)
     assert (restarts.given_up, restarts.told) == (False, "")
+    live(restarts, [0.0])
+    assert restarts.given_up
+    assert restarts.next_delay_s(1e9, 1.0) is None
 
 
 def test_patience_scales_delays_and_health() -> None:

@@ -20,7 +20,7 @@ from islands.protocol.syncer.plausibility import (
     Check,
     NormGauge,
 )
-from islands.protocol.tape.round_entries import KeptOut
+from islands.protocol.tape.process_entries import KeptOut
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded
 
 

@@ -28,7 +28,8 @@ from islands.protocol.messages.gossip import ShareDeclined, ValueGiven, ValueWan
 from islands.protocol.messages.membership import Member, MembershipChanged
 from islands.protocol.messages.training import FragmentUpdate
 from islands.protocol.tape.entry import Record
-from islands.protocol.tape.gossip_entries import ShareRefused, TookOver
+from islands.protocol.tape.gossip_entries import TookOver
+from islands.protocol.tape.process_entries import KeptOut
 
 if TYPE_CHECKING:  # the memory holds its schedule
     from islands.protocol.learner.core import Core
@@ -259,7 +260,7 @@ class Gossip(Schedule):
             return
         self.unanswered = 0
         if event.problem is not None:  # another donor is asked in its time
-            refused = ShareRefused(event.sender, str(given.incarnation), given.round, event.problem)
+            refused = KeptOut(event.sender, f"values of round {given.round}", event.problem)
             core.actions.append(Record(refused))
             return
         self.donor = event.sender

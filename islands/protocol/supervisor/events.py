@@ -1,7 +1,4 @@
-"""Events that a supervisor handles. `connection` numbers the link on which a message came.
-
-A message is an event by itself, unless facts are established beside it (`handlers.py`).
-"""
+"""Events that a supervisor handles. `connection` numbers the link on which a message came."""
 
 from dataclasses import dataclass
 

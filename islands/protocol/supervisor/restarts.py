@@ -1,13 +1,11 @@
 """Restarts of a process that ended: a restart intensity that escalates to giving up.
 
-A transient fault should cost little, and so should a permanent one. The delay grows by half with
-each restart within the last hour, up to a minute; after `RESTARTS_MAX` of them the supervisor gives
-up on the process and says why, and the run goes on with the others. It also gives up once a process
-has ended with the very same error message `ALIKE_MAX` times in a row: a task that fails at the same
-record each time must be fixed by its author. A learner that never steps between such ends is given
-up after `UNTRAINED_MAX`: its model does not fit, or its task fails from the beginning, and each
-further start would only compile again. One that is killed each time before its first step, without
-a word, is given up after `ALIKE_MAX`. A process that stayed up for an hour has recovered.
+The delay grows by half with each restart within the last hour, up to a minute; after `RESTARTS_MAX`
+of them the supervisor gives up on the process and says why, and the run goes on with the others. It
+also gives up once a process has ended with the very same error message `ALIKE_MAX` times in a row,
+or `UNTRAINED_MAX` times if a learner never stepped between: its task fails each time, or its model
+does not fit. One that is killed each time before its first step, without a word, is given up after
+`ALIKE_MAX`. A process that stayed up for an hour has recovered.
 
 Reference: the restart intensity of Erlang/OTP supervisors.
 """
@@ -45,7 +43,6 @@ class Restarts:
 
     @property
     def given_up(self) -> bool:
-        """Whether the process ended too often to be restarted; this is final."""
         return bool(self.told)
 
     def next_delay_s(

@@ -54,8 +54,7 @@ class ProcessStarted(Logged, frozen=True, tag="process_started"):
 class ProcessEnded(Logged, frozen=True, tag="process_ended"):
     """A process ended by itself: a supervisor records the `reason`, a host of tasks the `error`.
 
-    Either is empty after an orderly end. For a simulated process the entry also has the most events
-    in its mailbox and, for a syncer, the most bytes of contributions that waited.
+    Either is empty after an orderly end. The rest is of simulated processes alone.
     """
 
     name: str
@@ -135,10 +134,9 @@ class Retired(Logged, frozen=True, tag="retired"):
 
 
 class Adapted(Logged, frozen=True, tag="adapted"):
-    """A learner's contributions have another `precision` from now on.
+    """A learner's contributions have another `precision`: the last moved `bytes` in `seconds`.
 
-    The last one moved `bytes` in `seconds`, at `bytes_per_s`, and left `before_s` after it was
-    asked for; of the bytes of a contribution at most `budget_s` is hidden.
+    It left `before_s` after it was asked for; at most `budget_s` of a contribution is hidden.
     """
 
     name: str
@@ -152,10 +150,7 @@ class Adapted(Logged, frozen=True, tag="adapted"):
 
 
 class WrongReport(Logged, frozen=True, tag="wrong_report"):
-    """A report cannot be true, and claims `untold_tokens` that no account has; or a contribution.
-
-    Of contributions only the last of too many is told, for which its sender is refused.
-    """
+    """A report, or the last of too many contributions, cannot be true; its sender is refused."""
 
     name: str
     reason: str
