@@ -1,9 +1,6 @@
 """The identities that messages carry and that fencing compares, and the enumerations of states.
 
 Identities are never reused: an incarnation, a version or a ticket is given once in a run's life.
-
-`Compact` is the base of entries in tables with one entry for each learner, or for each learner and
-fragment: reports, grants and journal records have thousands of them.
 """
 
 import re
@@ -20,9 +17,7 @@ LearnerName = NewType("LearnerName", str)
 class Compact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A table's entry, encoded as a list of its values, so that no entry repeats field names.
 
-    Structs are created, compared and encoded several times faster than dataclasses, and the syncer
-    does all three on its loop, for each fragment of each learner. None is part of a cycle, so the
-    garbage collector need not walk them.
+    The syncer creates, compares and encodes one for each fragment of each learner on its loop.
     """
 
 
@@ -33,17 +28,13 @@ class Version(Compact, frozen=True, order=True):
     number: int
 
     def __str__(self) -> str:
-        """Render as ``epoch.number``."""
         return f"{self.epoch}.{self.number}"
 
 
 class FinalVersions(msgspec.Struct, frozen=True):
-    """The versions of all fragments that are published at one moment.
+    """The versions of all fragments, in their order, that are published at one moment.
 
-    Args:
-        reason: why the run ended there, or was stopped.
-        tokens: tokens that the run had processed until then.
-        versions: the published versions, in the order of the fragments.
+    `reason` says why the run ended there, and `tokens` are those processed until then.
     """
 
     reason: str
@@ -62,7 +53,6 @@ class Incarnation(msgspec.Struct, frozen=True, order=True, gc=False):
     counter: int
 
     def __str__(self) -> str:
-        """Render as ``epoch.counter``."""
         return f"{self.epoch}.{self.counter}"
 
 
@@ -76,7 +66,6 @@ class Ticket:
     incarnation: Incarnation
 
     def __str__(self) -> str:
-        """Render as ``name/incarnation@epoch:round``."""
         return f"{self.name}/{self.incarnation}@{self.epoch}:{self.round}"
 
 

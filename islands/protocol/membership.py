@@ -92,11 +92,7 @@ class MembershipState:
     # --- outgoing messages ---------------------------------------------------------------------
 
     def say(self, sign: HeartbeatContent, now_s: float) -> Join | Heartbeat | None:
-        """The message for the supervisor now: a heartbeat, or a request for admission.
-
-        Returns:
-            None while there is no link to the supervisor, or while this process rests.
-        """
+        """A heartbeat, or a request for admission; None while it rests, or there is no link."""
         if not self.supervisor_up:
             return None
         if self.incarnation is None:
@@ -132,13 +128,7 @@ class MembershipState:
     def hello(
         self, progress: Progress, digests: tuple[str, ...], kept: tuple[Kept | None, ...] = ()
     ) -> Hello:
-        """The greeting to a syncer, of an admitted process that holds values of these digests.
-
-        Args:
-            progress: its report.
-            digests: those of the values that it holds, by fragment.
-            kept: values that it still has from before this incarnation, by fragment.
-        """
+        """The greeting to a syncer, of an admitted process that holds values of these digests."""
         assert self.incarnation is not None, "only who is admitted reports"
         return Hello(
             protocol=PROTOCOL,
@@ -156,11 +146,10 @@ class MembershipState:
         )
 
     def farewell(self, reason: str, *, diverged: bool = False) -> Leave | None:
-        """The message that ends this incarnation voluntarily; None if there is no incarnation."""
         if self.incarnation is None:
             return None
-        told = reason[: TEXTS_MAX["reason"]]  # a longer one would end the link, and say nothing
-        return Leave(self.name, self.incarnation, told, diverged)
+        short = reason[: TEXTS_MAX["reason"]]  # a longer one would end the link, and say nothing
+        return Leave(self.name, self.incarnation, short, diverged)
 
     # --- incoming messages ---------------------------------------------------------------------
 
@@ -202,7 +191,6 @@ class MembershipState:
         return own
 
     def on_welcome(self, welcome: Welcome) -> EpochOrder:
-        """Compare a welcoming syncer's epoch, and remember it if it is the highest so far."""
         if welcome.epoch < self.epoch_seen:
             return EpochOrder.OLDER
         if welcome.epoch == self.epoch_seen:
@@ -213,22 +201,14 @@ class MembershipState:
     # --- the end of an incarnation -------------------------------------------------------------
 
     def end(self) -> None:
-        """End this incarnation; the next call of `say` asks for a new one."""
         self.previous, self.incarnation = self.incarnation, None
 
     def rest(self, heartbeat_s: float, now_s: float, *, well: bool) -> float:
         """Rest before the next incarnation, since this one is about to end by divergence.
 
         Where beginning anew does not help, a device may be broken: the first time there is no rest,
-        then one heartbeat, and then twice as long each time (exponential back-off).
-
-        Args:
-            heartbeat_s: time between two heartbeats.
-            now_s: the loop's time.
-            well: whether this incarnation trained well for long enough to reset the count.
-
-        Returns:
-            The time for which it rests, in seconds.
+        then one heartbeat, and then twice as long each time (exponential back-off). The count
+        begins anew after an incarnation that trained `well` for long enough.
         """
         self.relapses = 1 if well else self.relapses + 1
         if self.relapses == 1:
@@ -243,8 +223,8 @@ class SupervisorView:
     """A copy of the supervisor's membership view, which syncers and learners that gossip keep.
 
     It is that of the supervisor with this epoch, whole over each new link, and then each change
-    once (`islands/protocol/supervisor/view.py`). `listed` are the members that have not ended.
-    `looked_s` is when it was last compared with the open accounts of a syncer.
+    once. `listed` are the members that have not ended. `looked_s` is when it was last compared with
+    the open accounts of a syncer.
     """
 
     epoch: int = 0

@@ -53,14 +53,13 @@ class RunSpec:
 
     @staticmethod
     def decode(text: str | bytes) -> "RunSpec":
-        """Decode a spec from JSON."""
         try:
             return msgspec.json.decode(text, type=RunSpec)
         except (msgspec.MsgspecError, UserError) as error:
             raise RefusedError(f"the run's settings are not understood here: {error}") from error
 
     def with_precision(self, precision: Precision | None) -> "RunSpec":
-        """Return the spec as a learner with a precision of its own follows it; None: the run's."""
+        """Return the spec of a learner with a precision of its own; None: the run's."""
         if precision is None:
             return self
         return replace(self, settings=replace(self.settings, precision=precision))
@@ -68,12 +67,8 @@ class RunSpec:
     def continued(self, earlier: "RunSpec", given: Collection[str]) -> "RunSpec":
         """Return an earlier spec with what was given now; whatever else differs are new defaults.
 
-        Args:
-            earlier: the spec with which the run was begun, or went on last.
-            given: keys that were given now, as in a run's file: `run.seed`, `task_settings.rows`.
+        `given` are keys as in a run's file: `run.seed`, `task_settings.rows`.
         """
-        if "preset" in given and not earlier.preset:
-            return self  # which settings were of another preset is not known
         settings, now = _plain(earlier.settings), _plain(self.settings)
         arguments = self.task_settings if "task_settings" in given else earlier.task_settings
         for key in given:
@@ -88,10 +83,8 @@ class RunSpec:
 
     def changed_from(self, earlier: "RunSpec") -> str | None:
         """The first part of an earlier spec that changed though it must not; None if none did."""
-        before = {"task": earlier.task, "task_settings": earlier.task_settings}
-        now: dict[str, object] = {"task": self.task, "task_settings": self.task_settings}
-        if earlier.preset and self.preset:  # of a run of an older version it is not known
-            before, now = {**before, "preset": earlier.preset}, {**now, "preset": self.preset}
+        names = ("task", "task_settings", "preset")
+        before, now = ({name: getattr(one, name) for name in names} for one in (earlier, self))
         changes = [*_differences("", before, now)]
         changes += [
             replace(change, name=f"run.{change.name}")
@@ -114,11 +107,10 @@ class _Difference:
 
     @property
     def sentence(self) -> str:
-        """The difference as the end of a sentence that says what a run was begun with."""
-        return f"{self.name} = {_told(self.before)}, not {_told(self.now)}"
+        return f"{self.name} = {_shown(self.before)}, not {_shown(self.now)}"
 
 
-def _told(value: object) -> str:
+def _shown(value: object) -> str:
     return "null" if value is None else str(value)
 
 
@@ -128,7 +120,6 @@ def _plain(settings: RunSettings) -> dict[str, object]:
 
 
 def _at(settings: dict[str, object], key: str) -> object:
-    """Return the value at a dotted key; None if there is none."""
     value: object = settings
     for name in key.split("."):
         if not isinstance(value, dict) or name not in value:
@@ -168,7 +159,6 @@ class RunPlan:
 
     @staticmethod
     def decode(data: bytes | memoryview) -> "RunPlan":
-        """Decode a plan from JSON, and verify its fingerprint by computing it anew."""
         try:
             plan = msgspec.json.decode(data, type=RunPlan)
         except msgspec.MsgspecError as error:

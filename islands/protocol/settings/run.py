@@ -76,7 +76,6 @@ class Timing:
     resend_s: Annotated[float, RARE_DURATION] = 2.0
 
     def scaled(self, duration_s: float) -> float:
-        """A duration of this table, scaled by the patience of the run."""
         return duration_s * self.patience
 
 
@@ -200,7 +199,6 @@ class RunSettings:
     seed: Annotated[int, Setting(least=0)] = 0
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot work."""
         if not RUN_NAME.fullmatch(self.run):
             raise SettingsError(
                 f"run is {self.run!r}; it must be 1 to 64 letters, digits, points, dashes or "
@@ -225,7 +223,6 @@ class RunSettings:
 
     @property
     def precision_coarsest(self) -> Precision:
-        """The precision of the smallest contributions."""
         adapts = self.precision is Precision.ADAPTIVE
         return self.coarsest_adaptive if adapts else self.precision
 
@@ -244,10 +241,7 @@ class RunSettings:
 
     @property
     def values_kept(self) -> int:
-        """Versions of a fragment whose values the syncer keeps, the newest of them not durable yet.
-
-        Contributions are measured against older ones only where they are rebased.
-        """
+        """Versions of a fragment whose values the syncer keeps; the newest is not durable yet."""
         return 2 + (self.staleness_max if self.rebases else 0)
 
     @property
@@ -287,10 +281,7 @@ class RunSettings:
         return min(fragments, max(1, hidden))
 
     def open_rounds_max(self, fragments: int) -> int:
-        """Most rounds open at once with the largest τ.
-
-        Where learners open them, each fragment may have one.
-        """
+        """Most rounds open at once with the largest τ; where learners open them, one a fragment."""
         if self.trigger is Trigger.LEARNER:
             return fragments
         return self.open_rounds(fragments, self.overlap_steps_max)
@@ -298,8 +289,8 @@ class RunSettings:
     def clock_after(self, clock: float, *, steps: float, processed_tokens: int) -> float:
         """The fleet's learning-rate clock after so many further steps of the fleet.
 
-        Where both are set, the clock runs to `total_steps` as the budget of tokens is used up: how
-        many steps that takes depends on who trains, how fast, and who is away.
+        With a budget of tokens, the clock runs to `total_steps` as that is used up: how many steps
+        that takes depends on who trains, how fast, and who is away.
         """
         if self.total_steps is None or self.budget_tokens is None:
             return clock + steps
@@ -321,26 +312,24 @@ class RunSettings:
     @property
     def rate_doubts(self) -> tuple[str, ...]:
         """What of the learning rate is surely not meant, as sentences."""
-        total, found = self.total_steps, []
+        total, doubts = self.total_steps, []
         if total is not None and self.warmup > total:
-            found.append(
+            doubts.append(
                 f"warmup_steps is {self.warmup:g} and total_steps is {total}: the learning rate "
                 "never comes to its peak"
             )
         if total is not None and self.budget_tokens is None and not self.final_learning_rate_share:
-            found.append(
+            doubts.append(
                 f"final_learning_rate_share is 0 and there is no budget of tokens: from step "
                 f"{total} (total_steps) on the learning rate is 0, and nothing is learned"
             )
-        return tuple(found)
+        return tuple(doubts)
 
     def learning_rate_at(self, clock: float) -> float:
         """Linear warm-up, then cosine decay to a floor; constant without `total_steps`.
 
-        The clock counts steps of the fleet, not of one learner, and the syncer counts and journals
-        it (`clock_after`). So learners that join late, or step slower or faster, use the same rate
-        as the others. Between two values from the syncer, a learner advances the clock by its own
-        steps, up to the next one (`protocol/learner/learning_rate_clock.py`).
+        The clock counts steps of the fleet, not of one learner (`clock_after`), so learners that
+        join late, or step slower or faster, use the same rate as the others.
 
         Returns:
             η·(t+1)/(w+1) for t < w, else η·(f + (1−f)·(1 + cos(π·(t−w)/(T−w)))/2), and η·f after T,
