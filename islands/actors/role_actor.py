@@ -15,7 +15,7 @@ from islands.files.tape_writing import Tape
 from islands.layout.leaves import Layout
 from islands.protocol.errors import InvariantError, IslandsError
 from islands.protocol.messages.control import Note
-from islands.protocol.settings.run import REDIAL_LONGEST_S, RunSettings, Timing
+from islands.protocol.settings.run import REDIAL_LONGEST_S, RunSettings
 from islands.protocol.tape.entry import Entry, Notable
 from islands.protocol.tape.process_entries import Failed, KeptOut, Refused
 from messaging.actors.actor import Actor
@@ -32,10 +32,7 @@ from messaging.websocket.security import Keyring
 T = TypeVar("T")
 
 EVENTS_MAX = 1 << 20
-"""Capacity of the mailbox: more waiting events than this are a bug of this program.
-
-An actor posts only a few events of its own per peer: ends of links, results of workers, timers.
-"""
+"""Capacity of the mailbox: more waiting events than this are a bug of this program."""
 
 ROOM = 256
 """Backpressure: the readers of links pause while so many events wait, then go on in turn."""
@@ -88,17 +85,15 @@ class Context:
 
     @property
     def dialling(self) -> DialSettings:
-        return dialling(self.settings.timing)
-
-
-def dialling(timing: Timing) -> DialSettings:
-    return DialSettings(
-        backoff_first_s=timing.scaled(0.1),
-        backoff_longest_s=timing.scaled(REDIAL_LONGEST_S),
-        dial_timeout_s=timing.scaled(5.0),
-        stable_s=timing.scaled(5.0),
-        liveness_s=timing.scaled(timing.suspect_s),
-    )
+        """Back-off and liveness timeouts of all sessions."""
+        timing = self.settings.timing
+        return DialSettings(
+            backoff_first_s=timing.scaled(0.1),
+            backoff_longest_s=timing.scaled(REDIAL_LONGEST_S),
+            dial_timeout_s=timing.scaled(5.0),
+            stable_s=timing.scaled(5.0),
+            liveness_s=timing.scaled(timing.suspect_s),
+        )
 
 
 class RoleActor(Actor[T]):
@@ -156,11 +151,15 @@ class RoleActor(Actor[T]):
         settings: DialSettings | None = None,
         network: Network | None = None,
     ) -> Dialer:
+        def on_open(_: object) -> None:
+            opened()
+            self._send_notes()
+
         dialer = Dialer(
             network or self.context.network,
             address,
             local=self.name,
-            on_open=lambda _: self._opened(dialer, opened),
+            on_open=on_open,
             on_envelope=lambda _, envelope: received(envelope),
             on_close=lambda _, __: closed(),
             rng=rng,
@@ -172,19 +171,11 @@ class RoleActor(Actor[T]):
         self.scope.spawn(dialer.run(), str(address))
         return dialer
 
-    def _opened(self, dialer: Dialer, tell: Callable[[], None]) -> None:
-        tell()
-        if dialer is self._to_supervisor:
-            self._send_notes()
-
     def now_s(self) -> float:
         return asyncio.get_running_loop().time()
 
     def post(self, event: T) -> None:
-        """Put an event into this actor's own mailbox, without waiting.
-
-        The readers of links wait for room first; all other sources of events are bounded.
-        """
+        """Put an event into this actor's own mailbox; the readers of links wait for room first."""
         if not self.ref.tell(event) and not self.ref.stopped:
             self.fail("mailbox", InvariantError(f"{self.name} does not keep up with its mailbox"))
 

@@ -149,6 +149,10 @@ OPERATOR = "operator"
 """The name that an operator's proof is made for; nobody is ever admitted under it."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME_FORM = (
+    "must be 1 to 64 letters, digits, points, dashes or underscores, and begin with a letter or "
+    "digit"
+)
 """The form of a name, which becomes a folder, a row of a table and a word of a log."""
 
 RESERVED = (OPERATOR, *(role.value for role in Role))
@@ -160,10 +164,7 @@ def wrong_name(name: str, role: Role) -> str | None:
     The names of roles are reserved: a learner called `syncer` would keep the syncer out.
     """
     if not NAME.fullmatch(name):
-        return (
-            f"name is {name[:80]!r}; it must be 1 to 64 letters, digits, points, dashes or "
-            "underscores, and begin with a letter or digit"
-        )
+        return f"name is {name[:80]!r}; it {NAME_FORM}"
     if name.lower() in RESERVED and name.lower() != role.value:
         return f"name is {name!r}, which is reserved; choose another"
     return None

@@ -4,15 +4,12 @@
 
 1. An admission outlives links: it lasts until its incarnation ends, and then the process asks for
    the next one. It proves which incarnation it had, by the credential of that one.
-2. An incarnation that ended never comes back. Late or repeated answers are harmless: an admission
-   counts only if its incarnation is higher than the last one, and the process has none at present.
-   A supervisor that cannot verify the credential is that of another beginning of the run: nothing
-   that is known of the last one says anything of it, and the process joins it anew.
-3. Of several supervisors, or syncers, a process follows the one with the highest epoch. It shows
-   each supervisor the proof of the highest epoch that it has heard, upon which an older one ends.
-4. An admitted process sends heartbeats, each with its state at that moment. A process that is not
-   admitted asks again when a heartbeat would be due, unless it rests.
-5. A process whose incarnations end by divergence in a row rests before it asks, longer each time.
+2. An incarnation that ended never comes back: an admission counts only if its incarnation is higher
+   than the last one, and the process has none at present. A supervisor that cannot verify the
+   credential is that of another beginning of the run, which the process joins anew.
+3. Of several supervisors, or syncers, a process follows the one with the highest epoch, whose proof
+   it shows to each supervisor, upon which an older one ends.
+4. A process whose incarnations end by divergence in a row rests before it asks, longer each time.
 """
 
 from dataclasses import dataclass, field
@@ -20,17 +17,7 @@ from enum import Enum
 from math import inf
 
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role
-from islands.protocol.messages.membership import (
-    TEXTS_MAX,
-    Evicted,
-    Heartbeat,
-    HeartbeatAck,
-    Join,
-    Joined,
-    Leave,
-    Member,
-    MembershipChanged,
-)
+from islands.protocol.messages import membership as messages
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.messages.training import Hello, Kept, Progress, Welcome
 
@@ -40,10 +27,7 @@ RESTS_DOUBLED_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatContent:
-    """What a heartbeat says about a process, besides its identity.
-
-    Only a syncer sets `epoch`, and only it, or a learner that gossips, `address`.
-    """
+    """What a heartbeat says; `epoch` is a syncer's, `address` its own or a gossiping learner's."""
 
     phase: Phase
     step: int = 0
@@ -91,13 +75,15 @@ class MembershipState:
 
     # --- outgoing messages ---------------------------------------------------------------------
 
-    def say(self, sign: HeartbeatContent, now_s: float) -> Join | Heartbeat | None:
+    def say(
+        self, sign: HeartbeatContent, now_s: float
+    ) -> messages.Join | messages.Heartbeat | None:
         """A heartbeat, or a request for admission; None while it rests, or there is no link."""
         if not self.supervisor_up:
             return None
         if self.incarnation is None:
             return None if now_s < self.rests_until_s else self._join(sign)
-        return Heartbeat(
+        return messages.Heartbeat(
             role=self.role,
             name=self.name,
             incarnation=self.incarnation,
@@ -110,8 +96,8 @@ class MembershipState:
             supervisor_proof=self.supervisor_proof,
         )
 
-    def _join(self, sign: HeartbeatContent) -> Join:
-        return Join(
+    def _join(self, sign: HeartbeatContent) -> messages.Join:
+        return messages.Join(
             protocol=PROTOCOL,
             run=self.run,
             role=self.role,
@@ -145,15 +131,17 @@ class MembershipState:
             kept=kept,
         )
 
-    def farewell(self, reason: str, *, diverged: bool = False) -> Leave | None:
+    def farewell(self, reason: str, *, diverged: bool = False) -> messages.Leave | None:
         if self.incarnation is None:
             return None
-        short = reason[: TEXTS_MAX["reason"]]  # a longer one would end the link, and say nothing
-        return Leave(self.name, self.incarnation, short, diverged)
+        short = reason[
+            : messages.TEXTS_MAX["reason"]
+        ]  # a longer one would end the link, and say nothing
+        return messages.Leave(self.name, self.incarnation, short, diverged)
 
     # --- incoming messages ---------------------------------------------------------------------
 
-    def on_joined(self, joined: Joined) -> bool:
+    def on_joined(self, joined: messages.Joined) -> bool:
         """Take an admission; returns False if it is outdated, or of an older supervisor."""
         if joined.supervisor_epoch < self.supervisor_epoch or self.incarnation is not None:
             return False
@@ -165,18 +153,18 @@ class MembershipState:
         self.incarnation, self.credential = joined.incarnation, joined.credential
         return True
 
-    def on_ack(self, ack: HeartbeatAck) -> tuple[str, ...]:
+    def on_ack(self, ack: messages.HeartbeatAck) -> tuple[str, ...]:
         """The syncers' present addresses; empty if an older supervisor sent the answer."""
         if ack.supervisor_epoch < self.supervisor_epoch:
             return ()
         self._follow(ack)
         return ack.syncers
 
-    def _follow(self, word: Joined | HeartbeatAck) -> None:
+    def _follow(self, word: messages.Joined | messages.HeartbeatAck) -> None:
         self.supervisor_epoch = word.supervisor_epoch
         self.supervisor_proof = word.supervisor_proof
 
-    def on_evicted(self, evicted: Evicted) -> bool:
+    def on_evicted(self, evicted: messages.Evicted) -> bool:
         """End the incarnation if it is the evicted one; returns whether it was.
 
         An unknown one is forgotten, also if it has ended before, with all epochs that are known.
@@ -229,10 +217,10 @@ class SupervisorView:
 
     epoch: int = 0
     complete: bool = False
-    listed: dict[LearnerName, Member] = field(default_factory=dict)
+    listed: dict[LearnerName, messages.Member] = field(default_factory=dict)
     looked_s: float = -inf
 
-    def take(self, page: MembershipChanged) -> bool:
+    def take(self, page: messages.MembershipChanged) -> bool:
         """Take in a page; False if it is of an older supervisor, or follows on from none here."""
         other = page.supervisor_epoch != self.epoch and not page.begins
         if page.supervisor_epoch < self.epoch or other:

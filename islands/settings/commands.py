@@ -153,56 +153,56 @@ class ControlOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluateOptions:
-    """`islands evaluate`: evaluates the newest published values of a run.
+class ModelOptions:
+    """A command that computes with the newest published values of a run.
 
     Args:
         folder: folder of the run.
-        task: the task that evaluates, as package.module:Class; by default that of
-            the run, if it is one that comes with islands.
+        task: the task that computes, as package.module:Class; by default that of the run, if it is
+            one that comes with islands.
         task_settings: arguments of the task that replace those of the run.
-        json: whether to print one JSON object instead of lines for people.
     """
 
     folder: Path | None = field(default=None, metadata=POSITIONAL)
     task: str | None = None
     task_settings: dict[str, object] = field(default_factory=dict)
-    json: bool = False
 
     def __post_init__(self) -> None:
         named(self.folder)
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluateOptions(ModelOptions):
+    """`islands evaluate`: evaluates the newest published values of a run.
+
+    Args:
+        json: whether to print one JSON object instead of lines for people.
+    """
+
+    json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 @ranged
-class GenerateOptions:
+class GenerateOptions(ModelOptions):
     """`islands generate`: lets the newest published values of a run continue a text.
 
     Args:
-        folder: folder of the run.
         prompt: text to continue.
         count: how many tokens to add; those of the default task are bytes.
         temperature: temperature of the softmax; at 0 the likeliest token is taken each time.
         seed: seed of the sampling; equal seeds give equal texts.
-        task: the task that samples, as package.module:Class; by default that of the run, if
-            it is one that comes with islands.
-        task_settings: arguments of the task that replace those of the run.
     """
 
-    folder: Path | None = field(default=None, metadata=POSITIONAL)
     prompt: str = ""
     count: Annotated[int, Setting(least=1)] = 200
     temperature: Annotated[float, Setting(least=0)] = 0.8
-    seed: Annotated[int, Setting(least=0)] = 0
-    task: str | None = None
-    task_settings: dict[str, object] = field(default_factory=dict)
+    seed: Annotated[int, Setting(least=0, most=SEED_MOST)] = 0
 
     def __post_init__(self) -> None:
         named(self.folder)
         if not self.prompt:
             raise SettingsError("prompt is empty; it must be a text to continue")
-        if self.seed > SEED_MOST:
-            raise SettingsError(f"seed is {self.seed}; it must be at most {SEED_MOST}")
 
 
 @dataclass(frozen=True, slots=True)

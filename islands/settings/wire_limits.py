@@ -1,8 +1,7 @@
 """Size limits of a run's messages, which follow from its layout and bound its links.
 
-A peer may send no more than a run of this layout needs: a whole fragment in float32, and a report
-that names every fragment. Before the layout is known, the defaults of `messaging.Limits` hold; the
-message that carries the layout (`RunSpecReply`) must fit them, which `check_told` ensures.
+A peer may send a whole fragment in float32, and a report that names every fragment. Before the
+layout is known, the defaults of `messaging.Limits` hold, which `check_told` ensures for the layout.
 """
 
 from islands.layout.leaves import VALUE_BYTES, Layout

@@ -48,9 +48,8 @@ class SupervisorActor(RoleActor[events.Event]):
         context: settings, layout, network and tape that it shares with its process.
         disk: storage of its epoch.
         credentials: the run's key, which signs admissions and verifies proofs.
-        launched: names of the processes that its host starts; if there are any, an operator can
-            add learners.
-        kinds: kinds of learners that it can add.
+        launched: names of the processes that its host starts.
+        kinds: kinds of learners that an operator can add, if any are launched.
         syncers: addresses of syncers that are known beforehand.
         told: the run spec and the run plan as JSON; if None, requests for them are refused.
         hooks: callbacks into its host.
@@ -278,10 +277,7 @@ class SupervisorActor(RoleActor[events.Event]):
         return self._credentials.genuine(beat.name, beat.incarnation, beat.credential, beat.role)
 
     def _outlive(self, epoch: int) -> bool:
-        """Have the next start over this disk take an epoch above this one, which it does not know.
-
-        True if the disk knows the epoch: then a newer start has this disk, and goes on.
-        """
+        """Have the next start over this disk take an epoch above this one; True if one did."""
         slots = Slots(self._disk)
         with suppress(JournalError):  # if this fails, the next start is told once more
             if newest_epoch(slots) >= epoch:

@@ -332,20 +332,6 @@ async def test_a_command_needs_the_runs_key(tmp_path: Path, key: bytes) -> None:
 
 
 @virtual
-async def test_no_member_has_an_operators_proof(tmp_path: Path) -> None:
-    async with open_hub(tmp_path) as hub:
-        link = await hub.dial(OPERATOR)
-        hub.say(link, replace(JOIN, name=OPERATOR))
-        refused, _ = await hub.hear(link, Refused)
-        assert "reserved" in refused.reason
-        link, joined = await hub.admit("ana")
-        assert joined.incarnation != Incarnation(0, 0)
-        hub.say(link, Command(Verb.STOP, joined.credential))
-        answer, _ = await hub.hear(link, CommandAnswer)
-        assert not answer.done
-
-
-@virtual
 async def test_a_name_is_given_up_only_to_the_credential_of_its_incarnation(tmp_path: Path) -> None:
     async with open_hub(tmp_path) as hub:
         _, joined = await hub.admit("ana")

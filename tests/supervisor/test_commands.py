@@ -226,17 +226,16 @@ def test_where_nothing_is_launched_a_learner_is_started_by_hand() -> None:
 
 def test_a_pause_reaches_the_syncer_with_the_view() -> None:
     """It is told at once, and with every heartbeat; nothing is said before there was a command."""
-    desk = Desk()
-    syncer = desk.admit("s", 9, role=Role.SYNCER)
-    (view,) = sent(desk.hear(syncer_beat(syncer), 9), MembershipChanged)
+    desk = Desk(epoch=2)
+    syncer = syncer_beat(desk.admit("s", 9, role=Role.SYNCER))
+    (view,) = sent(desk.hear(syncer, 9), MembershipChanged)
     assert view.paused is None
-    assert desk.command(Verb.PAUSE).done
-    assert [view.paused for view in sent(desk.actions, MembershipChanged)] == [True]
-    assert recorded(desk.actions) == ["commanded"]
-    (view,) = sent(desk.hear(syncer_beat(syncer), 9), MembershipChanged)
-    assert view.paused is True
-    desk.command(Verb.RESUME)
-    assert [view.paused for view in sent(desk.actions, MembershipChanged)] == [False]
+    for verb, paused in ((Verb.RESUME, False), (Verb.PAUSE, True), (Verb.RESUME, False)):
+        assert desk.command(verb).done, "a restarted supervisor can resume, too"
+        assert [view.paused for view in sent(desk.actions, MembershipChanged)] == [paused]
+        assert recorded(desk.actions) == ["commanded"]
+        (view,) = sent(desk.hear(syncer, 9), MembershipChanged)
+        assert view.paused is paused
 
 
 def test_pausing_twice_is_pausing_once() -> None:
@@ -248,32 +247,17 @@ def test_pausing_twice_is_pausing_once() -> None:
     assert desk.command(Verb.STATUS).told.startswith("run r is paused")
 
 
-def test_a_restarted_supervisor_can_resume() -> None:
-    desk = Desk(epoch=2)
-    desk.hear(syncer_beat(desk.admit("s", 9, role=Role.SYNCER)), 9)
-    assert desk.command(Verb.RESUME).done
-    assert [view.paused for view in sent(desk.actions, MembershipChanged)] == [False]
-
-
 def test_stop_asks_the_syncer_for_a_proper_end() -> None:
     desk = Desk()
     syncer = desk.admit("s", 9, role=Role.SYNCER)
-    answer = desk.command(Verb.STOP)
-    assert answer.done
-    assert "closes the last rounds" in answer.told
+    assert "closes the last rounds" in desk.command(Verb.STOP, "the money is spent").told
     (stop,) = sent(desk.actions, Stop)
+    desk.command(Verb.STOP)
+    assert sent(desk.actions, Stop) == [stop] == [Stop("the money is spent")]
     assert sent(desk.hear(syncer_beat(syncer, epoch=2), 9), Stop) == [stop]
     assert desk.state.finished is None
     desk.handle(Received(stop, 9))
     assert desk.state.finished == stop.reason
-
-
-def test_a_stop_may_say_why() -> None:
-    desk = Desk()
-    desk.admit("s", 9, role=Role.SYNCER)
-    desk.command(Verb.STOP, "the money is spent")
-    desk.command(Verb.STOP)
-    assert desk.state.memory.stopping == "the money is spent"
 
 
 def test_without_a_syncer_the_end_waits_for_one() -> None:

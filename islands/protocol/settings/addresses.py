@@ -26,14 +26,10 @@ def host_port(host: str, port: int) -> str:
 def peer_host(address: str, seen: str | None, own: str) -> str | None:
     """Return the host at which a member is dialled by others: only the port is its own to say.
 
-    It is where its session with the supervisor comes from, so that nobody can have others dial a
-    third party. Of a member on the supervisor's own machine nothing is seen but loopback: if it
-    listens beyond that, others dial it where they dial the supervisor.
-
-    Args:
-        address: URL at which the member says that it listens.
-        seen: host from which its session comes; None inside one process, where the address holds.
-        own: URL of the supervisor.
+    It is where its session with the supervisor comes from (`seen`; None inside one process), so
+    that nobody can have others dial a third party. Of a member on the supervisor's own machine
+    nothing is seen but loopback: if it listens beyond that, others dial it where they dial the
+    supervisor.
     """
     if seen is None:
         return None

@@ -70,10 +70,7 @@ class LearnerWaits(StrEnum):
 
 
 class Trigger(StrEnum):
-    """The cause that opens a round.
-
-    With `learner`, each learner has **turns**: it does H steps from a base of its own, then opens a
-    round in which it is asked alone.
+    """The cause that opens a round; with `learner`, each has **turns** of H steps on its own base.
 
     Reference: Asynchronous Local-SGD (arXiv 2401.09135), algorithm 2.
     """

@@ -27,17 +27,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.choices import (
-    Adoption,
-    Automatic,
-    LearnerWaits,
-    MergeRule,
-    Neighbours,
-    PaceBy,
-    Precision,
-    Trigger,
-    Weighting,
-)
+from islands.protocol.settings import choices
 from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.outer import DELAYED_NESTEROV, OuterSettings
 from islands.protocol.settings.run import RunSettings
@@ -61,9 +51,9 @@ _DILOCO = RunSettings(
     fragments=1,
     quorum=None,
     overlap_steps=0,
-    learner_waits=LearnerWaits.AT_TAU,
-    pace_by=PaceBy.SLOWEST,
-    merge=MergeRule.AVERAGE,
+    learner_waits=choices.LearnerWaits.AT_TAU,
+    pace_by=choices.PaceBy.SLOWEST,
+    merge=choices.MergeRule.AVERAGE,
     outer=OuterSettings(learning_rate=0.7, momentum=0.9),
 )
 
@@ -72,11 +62,11 @@ PRESETS: Mapping[Preset, RunSettings] = MappingProxyType(
         Preset.DECOUPLED: RunSettings(
             interval_steps=6,
             fragments=6,
-            quorum=Automatic.AUTO,
-            overlap_steps=Automatic.AUTO,
-            merge=MergeRule.AVERAGE,
+            quorum=choices.Automatic.AUTO,
+            overlap_steps=choices.Automatic.AUTO,
+            merge=choices.MergeRule.AVERAGE,
             merge_moments=True,
-            adoption=Adoption.DELAY_CORRECTED,
+            adoption=choices.Adoption.DELAY_CORRECTED,
         ),
         Preset.DECOUPLED_DILOCO: RunSettings(),
         Preset.DILOCO: _DILOCO,
@@ -85,7 +75,7 @@ PRESETS: Mapping[Preset, RunSettings] = MappingProxyType(
             interval_steps=100,
             fragments=3,
             overlap_steps=2,
-            adoption=Adoption.MIX,
+            adoption=choices.Adoption.MIX,
             local_share=0.5,
             outer=OuterSettings(learning_rate=0.4, momentum=0.9),
         ),
@@ -93,7 +83,7 @@ PRESETS: Mapping[Preset, RunSettings] = MappingProxyType(
         Preset.ASYNC_DILOCO: replace(
             _DILOCO,
             quorum=1,
-            trigger=Trigger.LEARNER,
+            trigger=choices.Trigger.LEARNER,
             staleness_max=16,
             outer=OuterSettings(0.7, 0.9, optimizer=DELAYED_NESTEROV, delay_merges=4),
         ),
@@ -103,17 +93,17 @@ PRESETS: Mapping[Preset, RunSettings] = MappingProxyType(
         Preset.GOSSIP: RunSettings(
             interval_steps=50,
             fragments=1,
-            merge=MergeRule.AVERAGE,  # of the last values, at the end
-            weighting=Weighting.UNIFORM,
-            gossip=GossipSettings(Neighbours.RANDOM_PAIRS),
+            merge=choices.MergeRule.AVERAGE,  # of the last values, at the end
+            weighting=choices.Weighting.UNIFORM,
+            gossip=GossipSettings(choices.Neighbours.RANDOM_PAIRS),
         ),
         # One learner that keeps all it does and is merged with nobody is plain training.
         Preset.DATA_PARALLEL: RunSettings(
             interval_steps=8,  # how often its values are published, to be kept and evaluated
             fragments=1,
             quorum=1,
-            merge=MergeRule.AVERAGE,
-            adoption=Adoption.DELAY_CORRECTED,
+            merge=choices.MergeRule.AVERAGE,
+            adoption=choices.Adoption.DELAY_CORRECTED,
         ),
     }
 )
@@ -141,7 +131,7 @@ def settings_of(preset: Preset, given: Mapping[str, object]) -> RunSettings:
     settings = PRESETS[preset]
     if preset is not Preset.DECOUPLED:
         return settings
-    fine = (None, Precision.FLOAT32, Precision.BFLOAT16, Precision.ADAPTIVE)
+    fine = (None, choices.Precision.FLOAT32, choices.Precision.BFLOAT16, choices.Precision.ADAPTIVE)
     if given.get("precision") not in fine:
         settings = replace(settings, merge_moments=False)
     try:

@@ -4,12 +4,12 @@ Symbols of protocol §1: H = `interval_steps`, P = `fragments`, K = `quorum`, τ
 γ = `grace_safety`. Durations end in ``_s`` and are seconds.
 """
 
-import re
 from dataclasses import dataclass, field
 from math import ceil, cos, inf, pi
 from typing import Annotated
 
 from islands.protocol.errors import SettingsError
+from islands.protocol.identities import NAME, NAME_FORM
 from islands.protocol.settings.choices import (
     Adoption,
     Automatic,
@@ -30,7 +30,6 @@ from islands.protocol.settings.setting import ADVANCED, Setting, check_ranges, m
 REPORTS_PER_ROUND = 8
 """Progress reports per interval between rounds; fewer if it has fewer steps (see `grace.py`)."""
 
-RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 OVERLAP_LEAST = 2
 OVERLAP_SHARE = 4
 """A measured τ is at least `OVERLAP_LEAST`, and at most that or H / `OVERLAP_SHARE`."""
@@ -199,11 +198,8 @@ class RunSettings:
     seed: Annotated[int, Setting(least=0)] = 0
 
     def __post_init__(self) -> None:
-        if not RUN_NAME.fullmatch(self.run):
-            raise SettingsError(
-                f"run is {self.run!r}; it must be 1 to 64 letters, digits, points, dashes or "
-                "underscores, and begin with a letter or digit"
-            )
+        if not NAME.fullmatch(self.run):
+            raise SettingsError(f"run is {self.run!r}; it {NAME_FORM}")
         groups = {"": self, "outer.": self.outer, "gossip.": self.gossip, "timing.": self.timing}
         for prefix, group in groups.items():
             make_choices(group, prefix)

@@ -19,6 +19,7 @@ from islands.protocol.messages.control import Command, CommandAnswer, Drain, Mem
 from islands.protocol.messages.membership import Stop
 from islands.protocol.supervisor import events
 from islands.protocol.supervisor.actions import KillProcess
+from islands.protocol.supervisor.eviction import MemberRecord
 from islands.protocol.supervisor.launching import add_learners
 from islands.protocol.supervisor.membership import evict
 from islands.protocol.supervisor.memory import EVENTS, Drained, SupervisorMemory
@@ -64,10 +65,12 @@ def _obey(memory: SupervisorMemory, command: Command, now_s: float) -> Answer:
     match command.verb:
         case Verb.STATUS:
             return _status(memory)
-        case Verb.DRAIN:
-            return _drain(memory, command.target, now_s)
-        case Verb.EVICT:
-            return _evict(memory, command.target, now_s)
+        case Verb.DRAIN | Verb.EVICT:
+            member = memory.here[Role.LEARNER].get(command.target)
+            if member is None:
+                return _forget(memory, command.target, now_s)
+            obey = _drain if command.verb is Verb.DRAIN else _evict
+            return obey(memory, member, now_s)
         case Verb.ADD:
             return _add(memory, command.target, command.count)
         case Verb.PAUSE | Verb.RESUME:
@@ -86,24 +89,18 @@ def _status(memory: SupervisorMemory) -> Answer:
     return True, text if memory.here[Role.SYNCER] else f"{text}; there is no syncer"
 
 
-def _drain(memory: SupervisorMemory, target: str, now_s: float) -> Answer:
-    member = memory.here[Role.LEARNER].get(target)
-    if member is None:
-        return _forget(memory, target, now_s)
-    order = memory.drained.setdefault(target, Drained("drained by an operator", now_s))
+def _drain(memory: SupervisorMemory, member: MemberRecord, now_s: float) -> Answer:
+    order = memory.drained.setdefault(member.name, Drained("drained by an operator", now_s))
     memory.send(member.connection, Drain(order.reason))
-    return (
-        True,
-        f"{target} answers what it is asked, leaves, and is not started again{_last(memory)}",
-    )
+    wish = f"{member.name} answers what it is asked, leaves, and is not started again"
+    return True, f"{wish}{_last(memory)}"
 
 
-def _evict(memory: SupervisorMemory, target: str, now_s: float) -> Answer:
-    member, last = memory.here[Role.LEARNER].get(target), _last(memory)
-    if member is None:
-        return _forget(memory, target, now_s)
+def _evict(memory: SupervisorMemory, member: MemberRecord, now_s: float) -> Answer:
+    last = _last(memory)
     evict(memory, member, "evicted by an operator", now_s)
-    return True, f"{target} is evicted: others get its tokens, and it is not started again{last}"
+    wish = f"{member.name} is evicted: others get its tokens, and it is not started again"
+    return True, f"{wish}{last}"
 
 
 def _last(memory: SupervisorMemory) -> str:

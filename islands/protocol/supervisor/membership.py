@@ -16,14 +16,6 @@ from islands.protocol.errors import OutdatedError, RefusedError
 from islands.protocol.identities import Incarnation, Role, Status, wrong_name
 from islands.protocol.messages import membership as messages
 from islands.protocol.messages.control import Drain, StepFigures
-from islands.protocol.messages.membership import (
-    ASKS_AGAIN_S,
-    RUN_OVER,
-    Heartbeat,
-    Join,
-    Leave,
-    Stop,
-)
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.addresses import peer_host
 from islands.protocol.supervisor import actions, events, eviction
@@ -38,7 +30,7 @@ SHOWN = 80
 
 AGAIN = "start it again if it is to take part"
 
-ASKED_S = ASKS_AGAIN_S + 2.0
+ASKED_S = messages.ASKS_AGAIN_S + 2.0
 """Whoever waits to take part has asked again after this time, if it is there."""
 
 ASKING_MAX = 1024
@@ -52,7 +44,7 @@ def on_spec_request(
     """Send the run spec to a process that speaks this protocol, while the run goes on."""
     reason = _mismatch(request.protocol)
     if reason is None and memory.finished is not None:
-        reason = f"{RUN_OVER}: {memory.finished}"
+        reason = f"{messages.RUN_OVER}: {memory.finished}"
     if reason is None and connection in memory.spec_sent:
         reason = "the run spec was sent over this link; ask again over another one"
     if reason is not None:
@@ -71,19 +63,19 @@ def ends_the_run(memory: SupervisorMemory, connection: int) -> bool:
     return any(name in memory.here[Role.SYNCER] for name in memory.linked.get(connection, ()))
 
 
-@MESSAGES.handles(Stop)
-def on_stop(memory: SupervisorMemory, stop: Stop, connection: int, now_s: float) -> None:
+@MESSAGES.handles(messages.Stop)
+def on_stop(memory: SupervisorMemory, stop: messages.Stop, connection: int, now_s: float) -> None:
     """End the run and tell all members, on the word of a syncer; refuse any other sender."""
     if not ends_the_run(memory, connection):
         memory.record(process_entries.Refused("", "only a syncer ends the run"))
         return
     if memory.finished is not None:
-        memory.send(connection, Stop(memory.finished))
+        memory.send(connection, messages.Stop(memory.finished))
         return
     memory.finished = stop.reason
     for role in Role:
         for member in memory.here[role].values():
-            memory.send(member.connection, Stop(stop.reason))
+            memory.send(member.connection, messages.Stop(stop.reason))
     memory.record(Finished(stop.reason))
     memory.actions.append(actions.FinishRun(stop.reason, connection, _stay_s(memory, now_s)))
 
@@ -152,7 +144,7 @@ def _why_taken(event: events.JoinArrived, holder: MemberRecord) -> tuple[str, bo
     return f"the name {name!r} is taken by a live {role.value}", True
 
 
-def _ordered_out(memory: SupervisorMemory, join: Join, now_s: float) -> str | None:
+def _ordered_out(memory: SupervisorMemory, join: messages.Join, now_s: float) -> str | None:
     """Return why an operator's order keeps a process out; None if it does not.
 
     Another process of an evicted name may join, and one of a drained name has all of the time to
@@ -175,10 +167,8 @@ def _mismatch(protocol: int) -> str | None:
     return None
 
 
-def _unlike(memory: SupervisorMemory, join: Join, *, proven: bool) -> str | None:
-    if join.protocol != PROTOCOL:
-        return _mismatch(join.protocol)
-    wrong = wrong_name(join.name, join.role)
+def _unlike(memory: SupervisorMemory, join: messages.Join, *, proven: bool) -> str | None:
+    wrong = _mismatch(join.protocol) or wrong_name(join.name, join.role)
     if wrong is not None:
         return wrong
     if join.run != memory.settings.run:
@@ -198,12 +188,12 @@ def _unlike(memory: SupervisorMemory, join: Join, *, proven: bool) -> str | None
     if join.role is Role.SYNCER and not proven:
         return f"the syncer {join.name!r} does not hold this run's key; give it the hub's key file"
     if memory.finished is not None:
-        return f"{RUN_OVER}: {memory.finished}"
+        return f"{messages.RUN_OVER}: {memory.finished}"
     return None
 
 
 def _refuse(
-    memory: SupervisorMemory, join: Join, connection: int, reason: str, *, retry: bool
+    memory: SupervisorMemory, join: messages.Join, connection: int, reason: str, *, retry: bool
 ) -> None:
     memory.record(process_entries.Refused(join.name, reason))
     memory.send(connection, messages.Refused(join.name, reason, retry))
@@ -279,14 +269,14 @@ def _follow(memory: SupervisorMemory, member: MemberRecord, connection: int) -> 
 def _repeat(memory: SupervisorMemory, member: MemberRecord, connection: int) -> None:
     """Retransmit Stop or Drain at each heartbeat of a member that should have obeyed it."""
     if memory.finished is not None:
-        memory.send(connection, Stop(memory.finished))
+        memory.send(connection, messages.Stop(memory.finished))
     elif member.role is Role.SYNCER and memory.stopping is not None:
-        memory.send(connection, Stop(memory.stopping))
+        memory.send(connection, messages.Stop(memory.stopping))
     elif member.name in memory.drained:
         memory.send(connection, Drain(memory.drained[member.name].reason))
 
 
-def _recognise(memory: SupervisorMemory, beat: Heartbeat, now_s: float) -> MemberRecord:
+def _recognise(memory: SupervisorMemory, beat: messages.Heartbeat, now_s: float) -> MemberRecord:
     """Enter a member that an earlier start of the supervisor admitted."""
     member = MemberRecord.admitted(beat.role, beat.name, beat.incarnation, now_s)
     member.phase, member.step = beat.phase, beat.step
@@ -371,8 +361,10 @@ def evict(memory: SupervisorMemory, member: MemberRecord, reason: str, now_s: fl
         memory.actions.append(actions.KillProcess(member.name, reason))
 
 
-@MESSAGES.handles(Leave)
-def on_leave(memory: SupervisorMemory, leave: Leave, _connection: int, _now_s: float) -> None:
+@MESSAGES.handles(messages.Leave)
+def on_leave(
+    memory: SupervisorMemory, leave: messages.Leave, _connection: int, _now_s: float
+) -> None:
     member = memory.members.get(leave.name)
     known = member is not None and member.incarnation == leave.incarnation
     if member is not None and known and not member.status.ended:

@@ -171,10 +171,7 @@ class SupervisorMemory:
             self.ended[name] = None
 
     def forget_ended(self) -> None:
-        """Forget all but the `ENDED_REMEMBERED` members that ended last, and old orders.
-
-        A member that is launched again is not forgotten.
-        """
+        """Forget all but the `ENDED_REMEMBERED` members that ended last, and old orders."""
         old_orders = islice(self.drained, max(0, len(self.drained) - ORDERS_REMEMBERED))
         for name in [name for name in old_orders if name not in self.here[Role.LEARNER]]:
             del self.drained[name]

@@ -33,11 +33,11 @@ class Restarts:
 
     times_s: list[float] = field(default_factory=list)
     told: str = ""
-    """The limit that it exceeded, as part of a sentence; empty if none."""
+    """The limit that it exceeded, in words; empty if none."""
     words: str = ""
     alike: int = 0
     untrained: int = 0
-    """How many of these ends, the last ones in a row, came before the first step of their start."""
+    """The ends in a row that came before the first step of their start."""
     incarnation: Incarnation | None = None
     """The incarnation under which it had been admitted when it ended last."""
 
@@ -50,11 +50,8 @@ class Restarts:
     ) -> float | None:
         """Seconds to wait before the next restart; None to give up.
 
-        Args:
-            now_s: the time at which the process ended.
-            patience: factor on all durations, as on every timeout of the run.
-            words: the error message with which it ended; "" if there was none.
-            trained: whether it did what it was started for: a learner has taken a step.
+        `words` is the error message with which it ended, "" if there was none, and `trained` says
+        whether it did what it was started for: a learner has taken a step.
         """
         if self.given_up:
             return None

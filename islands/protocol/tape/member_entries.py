@@ -4,8 +4,6 @@ from islands.protocol.identities import Role, Status
 from islands.protocol.messages.control import Verb
 from islands.protocol.tape.entry import Entry, Logged
 
-# --- the supervisor's view ------------------------------------------------------------------------
-
 
 class Admitted(Logged, frozen=True, tag="admitted"):
     """A supervisor admitted a process under a new incarnation."""
@@ -100,9 +98,6 @@ class Paused(Logged, frozen=True, tag="paused"):
 
 class Resumed(Logged, frozen=True, tag="resumed"):
     """The run was resumed by an operator."""
-
-
-# --- the syncer's sessions ------------------------------------------------------------------------
 
 
 class LinkUnsteady(Logged, frozen=True, tag="link_unsteady"):
