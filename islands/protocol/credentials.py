@@ -45,20 +45,14 @@ class Credentials:
         return self._signed_here("pair", *parts)
 
     def prove_epoch(self, epoch: int, start: str) -> str:
-        """The proof that peers of one start of a syncer show to another start: its epoch is taken.
-
-        `start` distinguishes it from every other start, even from one with the same epoch.
-        """
+        """The proof that peers of one `start` of a syncer show to another: its epoch is taken."""
         return f"{start}.{self._signed_here('epoch', str(epoch), start)}"
 
     def epoch_proven(self, epoch: int, proof: str) -> bool:
         return _same(self.prove_epoch(epoch, proof.partition(".")[0]), proof)
 
     def another_start(self, seen: tuple[int, str], own: tuple[int, str]) -> bool:
-        """Whether a peer proves that it follows another start whose epoch is not below this one's.
-
-        Both pairs are an epoch and its proof.
-        """
+        """Whether an epoch and proof are of another start that is not below this one's."""
         return seen[0] >= own[0] and seen[1] != own[1] and self.epoch_proven(*seen)
 
     def prove_supervisor(self, epoch: int) -> str:

@@ -30,17 +30,12 @@ import errno
 from messaging.errors import LocalFault
 
 DONE, FAILED, OF_NO_USE, REPLACED = 0, 1, 2, 3
-"""Exit codes, in order.
-
-The process is done; it is not done, but the same command may succeed later; the user must mend
-something first; a newer process owns the disk, and a restart of this one would take it back.
+"""Exit codes: done; not done, but the same command may succeed later; the user must mend something
+first; a newer process owns the disk, and a restart of this one would take it back.
 """
 
 UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
-"""Errors that arithmetic and look-ups with a peer's numbers raise where a check was forgotten.
-
-Such an error ends that peer's session, and never the actor that handled the message.
-"""
+"""Errors by a peer's numbers where a check was forgotten: they end its session, never the actor."""
 
 EXTRAS = {
     "jax": "jax",

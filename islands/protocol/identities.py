@@ -45,8 +45,7 @@ class FinalVersions(msgspec.Struct, frozen=True):
 class Incarnation(msgspec.Struct, frozen=True, order=True, gc=False):
     """One admission of a learner: the supervisor's epoch and its counter of admissions.
 
-    It is encoded with its field names, like every message to the supervisor: the supervisor must
-    understand a peer of another protocol version well enough to refuse it.
+    It is encoded with its field names, so that a peer of another protocol version can be refused.
     """
 
     epoch: int
@@ -81,10 +80,8 @@ class Role(StrEnum):
 class Phase(StrEnum):
     """What a member is doing; a learner may contribute once it has been ``STEPPING``.
 
-    A syncer is ``HEALING`` until every fragment has a version; then it is ``MERGING``, except while
-    it is ``PAUSED``, or ``BLOCKED`` as its journal cannot be written, until it is ``FINISHED``. An
-    observer is ``HEALING`` until it holds every fragment, and ``OBSERVING`` from then on. Neither
-    ever steps.
+    A syncer is ``HEALING`` until every fragment has a version, then ``MERGING``, or ``BLOCKED`` as
+    its journal cannot be written. An observer is ``HEALING`` until it holds every fragment.
     """
 
     JOINING = "joining"

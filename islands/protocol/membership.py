@@ -73,8 +73,6 @@ class MembershipState:
     relapses: int = 0
     rests_until_s: float = -inf
 
-    # --- outgoing messages ---------------------------------------------------------------------
-
     def say(
         self, sign: HeartbeatContent, now_s: float
     ) -> messages.Join | messages.Heartbeat | None:
@@ -139,8 +137,6 @@ class MembershipState:
         ]  # a longer one would end the link, and say nothing
         return messages.Leave(self.name, self.incarnation, short, diverged)
 
-    # --- incoming messages ---------------------------------------------------------------------
-
     def on_joined(self, joined: messages.Joined) -> bool:
         """Take an admission; returns False if it is outdated, or of an older supervisor."""
         if joined.supervisor_epoch < self.supervisor_epoch or self.incarnation is not None:
@@ -185,8 +181,6 @@ class MembershipState:
             return EpochOrder.SAME
         self.epoch_seen, self.epoch_proof = welcome.epoch, welcome.proof
         return EpochOrder.NEWER
-
-    # --- the end of an incarnation -------------------------------------------------------------
 
     def end(self) -> None:
         self.previous, self.incarnation = self.incarnation, None

@@ -166,9 +166,6 @@ class BudgetOptions:
             raise SettingsError("budget_cost is set; it needs prices, the file that money is of")
 
 
-# --- values ---------------------------------------------------------------------------------
-
-
 def default_name() -> str:
     """The host's name with four random hexadecimal digits: another name on every call."""
     host = re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname().partition(".")[0]).strip("-")
@@ -209,10 +206,7 @@ def at_least(name: str, value: float, least: float) -> None:
 def put(
     values: Mapping[str, object], key: str, value: object, known: Collection[str] = ()
 ) -> dict[str, object]:
-    """Return settings by dotted key with one replaced or added.
-
-    An unknown key is one inside a mapping.
-    """
+    """Return settings with one replaced or added by its key; an unknown one is dotted."""
     name, _, rest = (key, "", "") if key in known else key.partition(".")
     if rest:
         inner = values.get(name)

@@ -63,10 +63,7 @@ class RunSpec:
         return replace(self, settings=replace(self.settings, precision=precision))
 
     def continued(self, earlier: "RunSpec", given: Collection[str]) -> "RunSpec":
-        """Return an earlier spec with what was given now; whatever else differs are new defaults.
-
-        `given` are keys as in a run's file: `run.seed`, `task_settings.rows`.
-        """
+        """Return an earlier spec with what was given now, by keys as in a run's file."""
         settings, now = _plain(earlier.settings), _plain(self.settings)
         arguments = self.task_settings if "task_settings" in given else earlier.task_settings
         for key in given:

@@ -199,8 +199,6 @@ class SupervisorActor(RoleActor[events.Event]):
         reply = membership.RunSpecReply(self.context.settings.run, spec)
         self._reply(connection, reply, (plan,), Lane.BULK)
 
-    # --- links --------------------------------------------------------------------------------
-
     def _reply(
         self,
         connection: int,

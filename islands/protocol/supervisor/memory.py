@@ -117,8 +117,6 @@ class SupervisorMemory:
         heard = [member.address for member in self.present(Role.SYNCER) if member.address]
         return tuple(heard) or self.syncers
 
-    # --- members ------------------------------------------------------------------------------
-
     def enter(self, member: MemberRecord) -> None:
         """Enter a name's new incarnation, which replaces the one before it."""
         name, before, connection = member.name, self.members.get(member.name), member.connection
@@ -195,8 +193,6 @@ class SupervisorMemory:
         """Whether an incarnation, of a name that is not in `members`, has ended."""
         outlived = self.outlived.get(name)
         return incarnation.epoch == self.epoch or (outlived is not None and incarnation <= outlived)
-
-    # --- the view -----------------------------------------------------------------------------
 
     def changed(self, member: MemberRecord) -> None:
         """Note a change that those who follow the view have yet to hear of."""

@@ -7,8 +7,6 @@ from islands.protocol.tape.entry import Entry, Logged, Notable
 
 Leases = list[tuple[int, int, int]]
 
-# --- the run and its journal ----------------------------------------------------------------------
-
 
 class Journal(Entry, frozen=True, tag="journal"):
     """A syncer began to write a journal record, which holds everything decided so far."""
@@ -88,9 +86,6 @@ class Finished(Logged, frozen=True, tag="finished"):
     reason: str
     ledger: list[Row] | None = None
     processed: dict[str, int] | None = None
-
-
-# --- rounds ---------------------------------------------------------------------------------------
 
 
 class Opened(Entry, frozen=True, tag="opened"):
@@ -219,9 +214,6 @@ class WaitsFor(Logged, frozen=True, tag="waits_for"):
 
     members: int
     because: dict[LearnerName, str]
-
-
-# --- contributions and tokens ---------------------------------------------------------------------
 
 
 class Arrived(Entry, frozen=True, tag="arrived"):
