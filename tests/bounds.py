@@ -107,7 +107,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ),
     ("bytes_sent", "token"): Bound(
         *(1024, "one refusal or run spec for each request"),
-        *("islands/protocol/supervisor/membership.py", "on_enquiry"),
+        *("islands/protocol/supervisor/membership.py", "on_spec_request"),
     ),
     ("bytes_sent", "admitted"): Bound(
         *(4096, "each version once for each session; moments of the donor that it was told alone"),

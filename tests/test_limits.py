@@ -15,8 +15,8 @@ from islands.protocol.learner import events as learner_events
 from islands.protocol.learner import memory as learner_memory
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.supervisor import actions as supervisor_actions
-from islands.protocol.supervisor import core as supervisor_core
 from islands.protocol.supervisor import events as supervisor_events
+from islands.protocol.supervisor import memory as supervisor_memory
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
 from islands.protocol.syncer import memory as syncer_memory
@@ -40,7 +40,7 @@ COUNTS: dict[str, Callable[[], int]] = {
     "syncer_fields": lambda: len(fields(syncer_memory.RunMemory)),
     "supervisor_events": lambda: len(get_args(supervisor_events.Event)),
     "supervisor_actions": lambda: len(get_args(supervisor_actions.Action)),
-    "supervisor_fields": lambda: len(fields(supervisor_core.Core)),
+    "supervisor_fields": lambda: len(fields(supervisor_memory.SupervisorMemory)),
 }
 
 

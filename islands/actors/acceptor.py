@@ -1,10 +1,7 @@
 """The acceptor accepts the links that others open, numbers them, and reads each to its end.
 
-A connection's number is never reused, so a late event of an old link cannot be mistaken for one of
-its successor.
-
-Texts that a role repeats in its answers, on its tape and in its records are bounded here, in one
-place: a message with a longer one ends its link.
+A connection's number is never reused. Texts that a role repeats in its answers, on its tape and in
+its records are bounded here: a message with a longer one ends its link.
 """
 
 import asyncio
@@ -33,13 +30,9 @@ def too_long(body: object) -> str | None:
 class LinkAcceptor:
     """The links that others opened, by connection.
 
-    Args:
-        listener: yields the links that peers open.
-        scope: owns the tasks that read the links.
-        room: waits until there is room for one more envelope (backpressure): meanwhile others wait
-            in the link, whose own bounds slow its peer down.
-        receive: called with the number of the connection and every envelope, in order.
-        lost: called once, with its number, for every connection that has ended.
+    `room` waits until there is room for one more envelope (backpressure): meanwhile others wait in
+    the link, whose own bounds slow its peer down. `receive` gets the number of the connection and
+    every envelope, in order, and `lost` the number of every connection that has ended.
     """
 
     def __init__(

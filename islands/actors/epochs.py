@@ -4,10 +4,9 @@
     epoch.c            a copy of the newest; a `RealDisk` keeps it beside its folder, so it reveals
                        that a folder is gone
 
-Two starts with the same epoch would be mistaken for one another. So a record that is missing or
-damaged counts as one higher than the known ones: it may have been the newest. The starting process
-reports which files were damaged. The copy is written last, so if there is no copy and no slot is
-whole, the very first start was killed while it wrote, and has used no epoch.
+A record that is missing or damaged counts as one higher than the known ones: it may have been the
+newest. The copy is written last, so if there is no copy and no slot is whole, the very first start
+was killed while it wrote, and has used no epoch.
 """
 
 from dataclasses import dataclass
@@ -24,13 +23,10 @@ COPY = "epoch.c"
 
 @dataclass(frozen=True, slots=True)
 class KnownEpochs:
-    """The epochs that the records on a disk tell.
+    """The epochs of the whole records on a disk, and the files that are damaged or missing.
 
-    Attributes:
-        epochs: The epochs of the records that are whole.
-        damaged: Files that are missing or not whole; empty where nothing was ever written.
-        gone: Whether the folder held a role's files, and holds none of its epochs now.
-        unused: Whether the start that wrote what is damaged ended before it used its epoch.
+    `gone`: the folder held a role's files, and holds none of its epochs now. `unused`: the start
+    that wrote what is damaged ended before it used its epoch.
     """
 
     epochs: tuple[int, ...]
@@ -40,25 +36,23 @@ class KnownEpochs:
 
 
 def known_epochs(slots: Slots) -> KnownEpochs:
-    """Read all epoch records of a folder, and the copy."""
-    found = slots.look(EPOCH)
-    records = [(head.file, slots.load(head)) for head in found.heads]
+    held = slots.look(EPOCH)
+    records = [(head.file, slots.load(head)) for head in held.heads]
     epochs = [record.sequence for _, record in records if record is not None]
-    damaged = [*found.damaged, *(file for file, record in records if record is None)]
+    damaged = [*held.damaged, *(file for file, record in records if record is None)]
     copy = slots.alone(COPY)
-    if copy.record is not None and not found.there:
-        return KnownEpochs((copy.record.sequence,), found.files, gone=True)
+    if copy.record is not None and not held.there:
+        return KnownEpochs((copy.record.sequence,), held.files, gone=True)
     if copy.record is not None:
         epochs.append(copy.record.sequence)
-        damaged += found.missing
-    elif copy.there or found.there:
+        damaged += held.missing
+    elif copy.there or held.there:
         damaged.append(COPY)
     unused = bool(damaged) and not epochs and not copy.there
     return KnownEpochs(tuple(epochs), tuple(sorted({*damaged})), unused=unused)
 
 
 def next_epoch(known: KnownEpochs, at_least: int = 1) -> int:
-    """The epoch that the next start takes."""
     if known.damaged and not known.epochs and not known.unused and at_least <= 1:
         raise DamagedError(
             f"none of {', '.join(known.damaged)} is whole, so nobody knows which epochs were used"
@@ -68,11 +62,7 @@ def next_epoch(known: KnownEpochs, at_least: int = 1) -> int:
 
 
 def take_epoch(slots: Slots, at_least: int = 1) -> tuple[int, KnownEpochs]:
-    """Take a new epoch, which is durable when this returns.
-
-    Returns:
-        The epoch taken, and the epochs known before.
-    """
+    """Take a new epoch, which is durable when this returns; also return those known before."""
     known = known_epochs(slots)
     epoch = next_epoch(known, at_least)
     slots.write(EPOCH, epoch)
@@ -81,7 +71,6 @@ def take_epoch(slots: Slots, at_least: int = 1) -> tuple[int, KnownEpochs]:
 
 
 def newest_epoch(slots: Slots) -> int:
-    """The highest epoch in the folder; 0 if there is none."""
     return max((record.sequence for record in slots.held(EPOCH)), default=0)
 
 

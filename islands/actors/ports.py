@@ -1,22 +1,13 @@
 """The ports (interfaces) through which actors reach the world, besides links and compute.
 
-==========  ======================================  ==========================================
-port        real                                    simulated
-==========  ======================================  ==========================================
-`Worker`    `ThreadWorker`: one or more threads     `islands.lab.world.inline_worker`
-`Disk`      `RealDisk`: files in one folder         `islands.lab.world.disk.SimulatedDisk`
-`Launcher`  `islands.run.hosting.child_processes`; in   `islands.run.hosting.task_processes`
-            one process `.task_processes`
-clock       `messaging.clock.MonotonicClock`        the same, on a virtual loop
-chance      `random.Random`, seeded by the run      the same
-==========  ======================================  ==========================================
+The laboratory has a simulated one of each (`islands.lab.world`).
 """
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from signal import SIGKILL
 from typing import Protocol, TypeVar
 
@@ -26,7 +17,7 @@ T = TypeVar("T")
 
 
 class Worker(Protocol):
-    """Does work that would block the event loop, one piece at a time unless it has more places."""
+    """Does work that would block the event loop, in order."""
 
     def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
         """Do `work` off the loop, then call `done` with its result on the loop."""
@@ -36,13 +27,12 @@ class Worker(Protocol):
 
 
 class ThreadWorker:
-    """A worker with one thread, or several.
+    """A worker with so many threads (`places`), which begin with the first pieces of work.
 
     Args:
         name: prefix of the threads' names.
         failed: called on the loop with an exception that the work, or its `done`, raised.
-        finish: whether `close` waits for work that has begun: work that writes files must be
-            waited for; work that takes seconds and has no lasting effect need not.
+        finish: whether `close` waits for work that has begun, as it must if that writes files.
         places: number of threads.
     """
 
@@ -54,7 +44,6 @@ class ThreadWorker:
         finish: bool = True,
         places: int = 1,
     ) -> None:
-        """Prepare the pool, whose threads start with the first pieces of work."""
         self._finish = finish
         self._closed = False
         self._pool = ThreadPoolExecutor(places, thread_name_prefix=name)
@@ -63,23 +52,18 @@ class ThreadWorker:
     def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
         loop = asyncio.get_running_loop()
 
-        def run() -> None:
-            tell: Callable[[], object]
-            try:
-                result = work()
-            except BaseException as error:  # noqa: BLE001  reported to the actor, which ends
-                tell = partial(self._failed, error)
-            else:
-                tell = partial(self._finish_up, done, result)
-            _on_loop(loop, tell)
+        def complete(future: Future[T]) -> None:
+            with suppress(RuntimeError):  # the loop is closed, so nobody is left to be called
+                if not future.cancelled():
+                    loop.call_soon_threadsafe(self._report, future, done)
 
         if not self._closed:
-            self._pool.submit(run)
+            self._pool.submit(work).add_done_callback(complete)
 
-    def _finish_up(self, done: Callable[[T], object], result: T) -> None:
+    def _report(self, future: Future[T], done: Callable[[T], object]) -> None:
         try:
-            done(result)
-        except BaseException as error:  # noqa: BLE001  otherwise the loop logs it and goes on
+            done(future.result())
+        except BaseException as error:  # noqa: BLE001  reported to the actor, which ends
             self._failed(error)
 
     def close(self) -> None:
@@ -87,24 +71,13 @@ class ThreadWorker:
         self._pool.shutdown(wait=self._finish, cancel_futures=True)
 
 
-def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
-    try:
-        loop.call_soon_threadsafe(call)
-    except RuntimeError:  # the loop is closed, so nobody is left to receive the call
-        return
-
-
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """How a process ended.
+    """How a process ended: its exit code, and in words (`told`), which are empty if all is well.
 
-    Args:
-        code: its exit code, one of `islands.protocol.errors`; below 0 the number of the signal that
-            killed it; None if it is unknown.
-        told: how it ended, in words; empty if it ended as it should.
-        sentence: the sentence in which the process itself reported its error.
-        detail: the traceback that it wrote.
-        error: the exception with which it ended, if it ran in this process.
+    The code is one of `islands.protocol.errors`, below 0 the number of a signal, None if unknown.
+    `sentence` is how the process itself reported its error, `detail` the traceback that it wrote,
+    and `error` the exception with which it ended, if it ran in this process.
     """
 
     code: int | None = DONE
@@ -127,10 +100,7 @@ def ended_by(error: BaseException | None) -> ProcessEnd:
 
 
 class Launcher(Protocol):
-    """A backend, which starts processes and reports to its creator how each of them ended.
-
-    It decides nothing: its caller says when a process is started or restarted.
-    """
+    """A backend, which starts processes and reports to its creator how each of them ended."""
 
     def start(self, name: str) -> None:
         """Start a process that is not running."""

@@ -1,13 +1,9 @@
 """The published values that a member is sent: whole, or as increments to those that it has.
 
 A member of a run whose updates are increments keeps the newest value of every fragment on its host,
-as it was published: local work does not change it, and what is adopted on a device is this value.
-An increment is added to it by the same operations that the syncer published its own value by
-(`numerics/increment.py`), and the digest of the sum is that of the published value, or nothing is
-taken. A chain whose first increments were added before is taken up where it goes on.
-
-What cannot be taken is refused with a sentence for the tape. The syncer sends the whole value once
-it sees that the version was not adopted.
+as it was published. An increment is added by the same operations that the syncer published its own
+value by (`numerics/increment.py`), and the digest of the sum is that of the published value, or it
+is refused. A chain whose first increments were added before is taken up where it goes on.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +19,7 @@ from islands.numerics.increment import applied
 from islands.protocol.identities import Version
 from islands.protocol.messages.training import FragmentUpdate, IncrementsSince
 from islands.protocol.settings.choices import Precision, UpdatePrecision
-from islands.protocol.tape.process_entries import UpdateRefused
+from islands.protocol.tape.process_entries import KeptOut
 from messaging.codec.tensors import as_buffer, digest
 
 Payload = Sequence[memoryview]
@@ -33,12 +29,7 @@ PRECISIONS = {str(each) for each in UpdatePrecision if each.of_increments}
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What an update came to.
-
-    Attributes:
-        value: the published value, flat float32; empty if there is none.
-        refused: why there is none, or why it is not the published one; "" if it is.
-    """
+    """The result of an update: the published value, flat float32, or why it is refused."""
 
     value: memoryview = field(default=memoryview(b""), repr=False)
     refused: str = ""
@@ -51,9 +42,7 @@ class Taken:
 class PublishedValues:
     """The newest published value of every fragment, if updates are increments to them.
 
-    Args:
-        layout: the model's layout; all lengths come from it, never from a message.
-        precision: the run's precision of updates; with float32 nothing is kept.
+    All lengths come from the layout, never from a message.
     """
 
     def __init__(self, layout: Layout, precision: UpdatePrecision) -> None:
@@ -70,23 +59,16 @@ class PublishedValues:
         payload: Payload,
         worker: Worker,
         *,
-        record: Callable[[UpdateRefused], object],
+        record: Callable[[KeptOut], object],
         arrived: Callable[[Taken], object],
     ) -> None:
-        """Take in an update off the loop, and record why one cannot be taken.
-
-        Args:
-            update: what was received.
-            payload: its buffers.
-            worker: does this in the order of arrival.
-            record: told why an update was refused.
-            arrived: told what came of an update that fits the layout.
-        """
+        """Take in an update off the loop, in order, and record why one is refused."""
 
         def refuse(reason: str) -> None:
-            record(UpdateRefused(update.fragment, str(update.version), reason))
+            what = f"fragment {update.fragment} at {update.version}"
+            record(KeptOut("syncer", what, reason))
 
-        def tell(taken: Taken) -> None:
+        def report(taken: Taken) -> None:
             if not taken.intact:
                 refuse(taken.refused)
             arrived(taken)
@@ -95,10 +77,9 @@ class PublishedValues:
         if malformed is not None:
             refuse(malformed)
         else:
-            worker.submit(lambda: self.take(update, payload), tell)
+            worker.submit(lambda: self.take(update, payload), report)
 
     def malformed(self, update: FragmentUpdate, payload: Payload) -> str | None:
-        """Return why an update does not fit the layout, in a sentence; None if it does."""
         if not 0 <= update.fragment < len(self._layout.fragments):
             return f"there is no fragment {update.fragment}"
         fragment, since = self._layout.fragments[update.fragment], update.since

@@ -15,10 +15,9 @@ from islands.files.tape_writing import Tape
 from islands.layout.leaves import Layout
 from islands.protocol.errors import InvariantError, IslandsError
 from islands.protocol.messages.control import Note
-from islands.protocol.settings.run import REDIAL_LONGEST_S, RunSettings, Timing
+from islands.protocol.settings.run import REDIAL_LONGEST_S, RunSettings
 from islands.protocol.tape.entry import Entry, Notable
-from islands.protocol.tape.entry_limit import CAUSED_BY_PEERS, EntryLimit
-from islands.protocol.tape.process_entries import Failed, Unsendable
+from islands.protocol.tape.process_entries import Failed, KeptOut, Refused
 from messaging.actors.actor import Actor
 from messaging.actors.scope import Scope
 from messaging.clock import Clock, LoopClock
@@ -33,10 +32,7 @@ from messaging.websocket.security import Keyring
 T = TypeVar("T")
 
 EVENTS_MAX = 1 << 20
-"""Capacity of the mailbox: more waiting events than this are a bug of this program.
-
-An actor posts only a few events of its own per peer: ends of links, results of workers, timers.
-"""
+"""Capacity of the mailbox: more waiting events than this are a bug of this program."""
 
 ROOM = 256
 """Backpressure: the readers of links pause while so many events wait, then go on in turn."""
@@ -46,6 +42,11 @@ NOTED_MAX = 64
 
 NOTES_KEPT = 1024
 """Notable entries that wait for the supervisor; older ones stay on this process's tape only."""
+
+CAUSED_BY_PEERS = (Refused, KeptOut)
+"""Entries that any peer with the token can cause at will."""
+
+ENTRIES_PER_S = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,8 @@ class Context:
         tape: records the actor's decisions.
         supervisor: address of the supervisor, or several that are tried in turn.
         origin_s: the time at which the run began; tape times count from here.
-        clock: tells the times of tape entries. A process's is finer than its event loop's, which
-            may stand still while several events are handled: an entry of one process would then
-            stand before the entry of another that caused it.
+        clock: has the times of tape entries. A process's is finer than its event loop's, which
+            does not move while several events are handled.
         reports: whether the supervisor is in another process, and must be sent what its run folder
             keeps: notable entries of the tape, and step figures.
         peers: opens links to learners that gossip; None: `network` does.
@@ -81,35 +81,29 @@ class Context:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the run began, as tape entries tell them."""
         return self.clock.now_s() - self.origin_s
 
     @property
     def dialling(self) -> DialSettings:
-        """Back-off and liveness timeouts of all sessions, scaled by the run's timing settings."""
-        return dialling(self.settings.timing)
-
-
-def dialling(timing: Timing) -> DialSettings:
-    """Return the back-off and liveness timeouts of a session, scaled by the timing settings."""
-    return DialSettings(
-        backoff_first_s=timing.scaled(0.1),
-        backoff_longest_s=timing.scaled(REDIAL_LONGEST_S),
-        dial_timeout_s=timing.scaled(5.0),
-        stable_s=timing.scaled(5.0),
-        liveness_s=timing.scaled(timing.suspect_s),
-    )
+        """Back-off and liveness timeouts of all sessions."""
+        timing = self.settings.timing
+        return DialSettings(
+            backoff_first_s=timing.scaled(0.1),
+            backoff_longest_s=timing.scaled(REDIAL_LONGEST_S),
+            dial_timeout_s=timing.scaled(5.0),
+            stable_s=timing.scaled(5.0),
+            liveness_s=timing.scaled(timing.suspect_s),
+        )
 
 
 class RoleActor(Actor[T]):
     """An actor that performs the actions of a pure state.
 
     Its teardown is the same whether it was stopped, failed or killed: `release` frees threads,
-    listeners and links, then the scope ends the tasks. A failure is raised from `run`.
+    listeners and links, then the scope ends the tasks.
     """
 
     def __init__(self, name: str, context: Context) -> None:
-        """Prepare the actor; `run` starts it."""
         super().__init__(name, capacity=EVENTS_MAX, room=ROOM)
         self.context = context
         self.scope = Scope(name, self.fail)
@@ -120,13 +114,11 @@ class RoleActor(Actor[T]):
         self._limit = EntryLimit()
 
     async def on_stop(self, reason: str) -> None:
-        """Tear down what was started, then raise a failure of a part from `run`."""
         await self.kill()
         if self._failure is not None:
             raise self._failure
 
     async def on_failure(self, error: BaseException) -> None:
-        """Record the error and tear down what was started; `run` raises the error."""
         try:
             detail = error.detail if isinstance(error, IslandsError) else None
             self.record(Failed(repr(error), detail or None))
@@ -134,7 +126,6 @@ class RoleActor(Actor[T]):
             await self.kill()
 
     def leave(self, reason: str) -> None:
-        """Shut down gracefully."""
         self.ref.stop(reason)
 
     async def kill(self) -> None:
@@ -160,12 +151,15 @@ class RoleActor(Actor[T]):
         settings: DialSettings | None = None,
         network: Network | None = None,
     ) -> Dialer:
-        """Keep a session open with the listener at an address, until the actor ends."""
+        def on_open(_: object) -> None:
+            opened()
+            self._send_notes()
+
         dialer = Dialer(
             network or self.context.network,
             address,
             local=self.name,
-            on_open=lambda _: self._opened(dialer, opened),
+            on_open=on_open,
             on_envelope=lambda _, envelope: received(envelope),
             on_close=lambda _, __: closed(),
             rng=rng,
@@ -177,20 +171,11 @@ class RoleActor(Actor[T]):
         self.scope.spawn(dialer.run(), str(address))
         return dialer
 
-    def _opened(self, dialer: Dialer, tell: Callable[[], None]) -> None:
-        tell()
-        if dialer is self._to_supervisor:
-            self._send_notes()
-
     def now_s(self) -> float:
-        """The event loop's time, which is real or virtual."""
         return asyncio.get_running_loop().time()
 
     def post(self, event: T) -> None:
-        """Put an event into this actor's own mailbox, without waiting.
-
-        The readers of links wait for room first; all other sources of events are bounded.
-        """
+        """Put an event into this actor's own mailbox; the readers of links wait for room first."""
         if not self.ref.tell(event) and not self.ref.stopped:
             self.fail("mailbox", InvariantError(f"{self.name} does not keep up with its mailbox"))
 
@@ -208,7 +193,6 @@ class RoleActor(Actor[T]):
             self._send_notes()
 
     def _send_notes(self) -> None:
-        """Send the entries that the run's folder keeps too; they wait while there is no link."""
         link = None if self._to_supervisor is None else self._to_supervisor.link
         while self._notes and self.send(link, self._notes[0]):
             self._notes.popleft()
@@ -225,13 +209,8 @@ class RoleActor(Actor[T]):
     ) -> bool:
         """Send a message; False if the link is down or skipped it, which the state will notice.
 
-        Args:
-            link: link to the peer; None if there is none.
-            body: the message.
-            payload: bulk bytes.
-            lane: bulk for every message that has a payload.
-            recipient: a peer to whom the process at the other end relays it; None for that process.
-            topic: a newer message of the same topic replaces a waiting one; see `Link.send`.
+        A `recipient` is a peer to whom the process at the other end relays it. A newer message of
+        the same topic replaces a waiting one; see `Link.send`.
         """
         if link is None or link.closed:
             return False
@@ -242,16 +221,15 @@ class RoleActor(Actor[T]):
             return link.send(envelope, lane, topic)
         except EncodeError as error:  # a retry would fail too: record why this process ends
             if not isinstance(body, Note):
-                self.record(Unsendable(str(error)))
+                self.record(Failed(str(error)))
             raise
 
 
 def plainly(entry: Entry) -> Entry:
-    """An entry whose texts are lines of bounded length, as they nearly always are already."""
     changed: dict[str, str] = {}
     for name in entry.__struct_fields__:
-        told = getattr(entry, name)
-        if type(told) is str and (shown := plain(told)) is not told:
+        text = getattr(entry, name)
+        if type(text) is str and (shown := plain(text)) is not text:
             changed[name] = shown
     return replace(entry, **changed) if changed else entry
 
@@ -266,3 +244,24 @@ def noted(entry: Entry) -> Entry:
         elif isinstance(value, dict) and len(value) > NOTED_MAX:
             cut[name] = dict(islice(value.items(), NOTED_MAX))
     return replace(entry, **cut) if cut else entry
+
+
+class EntryLimit:
+    """Rate limit of the entries that peers can cause on one actor's tape; the rest is counted."""
+
+    def __init__(self, per_s: int = ENTRIES_PER_S) -> None:
+        self._per_s = per_s
+        self._second = float("-inf")
+        self._written = 0
+        self._left_out = 0
+
+    def left_out(self, now_s: float) -> int | None:
+        """Return how many entries were left out since the last one; None to leave this one out."""
+        if now_s - self._second >= 1.0:
+            self._second, self._written = now_s, 0
+        self._written += 1
+        if self._written > self._per_s:
+            self._left_out += 1
+            return None
+        before, self._left_out = self._left_out, 0
+        return before

@@ -47,7 +47,6 @@ WAKING: frozenset[type[Entry]] = frozenset(
         processes.EvaluationFailed,
         processes.Failed,
         processes.Refused,
-        processes.Unsendable,
         rounds.AskedAgain,
         rounds.Closing,
         rounds.DataEnded,

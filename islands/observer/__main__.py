@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # at run time they are imported where needed, so that --help 
 
 
 def entry(options: ObserverOptions, _: Common) -> int:
-    """Run an observer to its end; returns the exit code."""
     from islands.run.hosting.process_runtime import run
 
     name = options.name or default_name()
@@ -26,46 +25,38 @@ def entry(options: ObserverOptions, _: Common) -> int:
 
 async def _observe(options: ObserverOptions, name: str) -> int:
     from islands.protocol.identities import Role
+    from islands.run.hosting import process_runtime as runtime
     from islands.run.hosting.hub_requests import Requester, check_same, fetch_run_spec
-    from islands.run.hosting.process_runtime import (
-        SaidOnce,
-        context_in,
-        live,
-        network_of,
-        say,
-        tape_in,
-        token_of,
-    )
     from islands.run.roles import make_observer
     from messaging.clock import MonotonicClock
 
     connecting = options.connecting
-    network = network_of(connecting, token=token_of(connecting))
+    network = runtime.network_of(connecting, token=runtime.token_of(connecting))
     try:
         addresses = options.supervisor_urls
         requester = Requester(Role.OBSERVER, name)
         spec, plan = await fetch_run_spec(
-            network, addresses, requester, wait_s=connecting.wait_s, say=say
+            network, addresses, requester, wait_s=connecting.wait_s, say=runtime.say
         )
         workload, layout = await asyncio.to_thread(_prepare, spec, options)
         check_same(layout, plan.layout)
         began_s = MonotonicClock().now_s()
-        tape = tape_in(options.folder, name, options.keeping, began_s=began_s)
-        context = context_in(network, addresses, spec, plan, tape, began_s=began_s)
+        tape = runtime.tape_in(options.folder, name, options.keeping, began_s=began_s)
+        context = runtime.context_in(network, addresses, spec, plan, tape, began_s=began_s)
 
-        def report(judged: "Judged", found: dict[str, float]) -> None:
-            told = ", ".join(f"{key} {value:.4g}" for key, value in found.items())
-            say(f"step {judged.clock:.0f}, {judged.tokens:,} tokens: {told}")
+        def report(judged: "Judged", figures: dict[str, float]) -> None:
+            shown = ", ".join(f"{key} {value:.4g}" for key, value in figures.items())
+            runtime.say(f"step {judged.clock:.0f}, {judged.tokens:,} tokens: {shown}")
 
         observer = make_observer(
             name,
             context,
             evaluate=lambda values: workload.evaluate(spec.settings, values),
             report=report,
-            failed=SaidOnce(say),
+            failed=runtime.SaidOnce(runtime.say),
             interval_s=options.evaluate_every_s,
         )
-        await live([observer], observer.ref.stop, tape)
+        await runtime.live([observer], observer.ref.stop, tape)
     finally:
         await network.close()
     return 0

@@ -8,39 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.actors.ports import Worker
-from islands.actors.published_values import PublishedValues, Taken
+from islands.actors.published_values import PublishedValues
 from islands.actors.role_actor import Context, RoleActor
 from islands.model.evaluation import EvaluateValues, Figures, Judged, attempt
+from islands.protocol import sessions
 from islands.protocol.errors import IslandsError, RefusedError
 from islands.protocol.messages.training import FragmentUpdate
-from islands.protocol.observer.actions import Action, Evaluate, Keep
-from islands.protocol.observer.events import EvaluationFinished, Event, MessageArrived, Ticked
-from islands.protocol.observer.state import ObserverState
-from islands.protocol.sessions import (
-    DialSyncer,
-    DropSyncerLink,
-    Exit,
-    SupervisorLinkChanged,
-    SyncerLinkChanged,
-    ToSupervisor,
-    ToSyncer,
-    UpdateArrived,
-)
+from islands.protocol.observer import state as observer
 from islands.protocol.tape.process_entries import Evaluation, EvaluationFailed
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
 from messaging.links.link import Link
 
 
-class ObserverActor(RoleActor[Event]):
+class ObserverActor(RoleActor[observer.Event]):
     """The actor of one observer.
 
     Args:
         name: the observer's name, unique in the run.
         context: settings, layout, network and tape of the run.
         worker: takes in updates off the event loop.
-        evaluator: runs evaluations. It is another worker, since an evaluation may take minutes in
-            which values arrive: each is checked at once, and replaces the one before it.
+        evaluator: runs evaluations, which may take minutes in which values arrive.
         evaluate: computes a model's figures from one flat value per fragment.
         report: called with every evaluation: which values were judged, and their figures.
         failed: called with the error that the user has to mend, if an evaluation failed.
@@ -63,14 +51,14 @@ class ObserverActor(RoleActor[Event]):
     ) -> None:
         super().__init__(name, context)
         layout = context.layout
-        self.state = ObserverState(
+        self.state = observer.ObserverState(
             context.settings,
             name,
             layout.fingerprint,
             len(layout.fragments),
             interval_s=interval_s,
         )
-        self.exit: Exit | None = None
+        self.exit: sessions.Exit | None = None
         self._worker = worker
         self._evaluator = evaluator
         self._evaluate = evaluate
@@ -85,19 +73,12 @@ class ObserverActor(RoleActor[Event]):
         self._published = PublishedValues(layout, context.settings.update_precision)
 
     async def on_start(self) -> None:
-        """Dial the supervisor, and schedule the first heartbeat."""
-        self._supervisor = self.dial(
-            self.context.supervisor,
-            self._rng,
-            opened=lambda: self.post(SupervisorLinkChanged(up=True)),
-            received=self._receive,
-            closed=lambda: self.post(SupervisorLinkChanged(up=False)),
-        )
+        supervisor = self.context.supervisor
+        self._supervisor = self._session(supervisor, sessions.SupervisorLinkChanged)
         self._tick_later()
 
-    async def on_message(self, message: Event) -> None:
-        """Handle one event and perform the actions that follow from it."""
-        if isinstance(message, Ticked):
+    async def on_message(self, message: observer.Event) -> None:
+        if isinstance(message, observer.Ticked):
             self._tick_later()
         for action in self.state.handle(message, now_s=self.now_s()):
             self._perform(action)
@@ -116,58 +97,65 @@ class ObserverActor(RoleActor[Event]):
 
     def _tick_later(self) -> None:
         timing = self.context.settings.timing
-        self.ref.tell_later(timing.scaled(timing.heartbeat_s), Ticked())
+        self.ref.tell_later(timing.scaled(timing.heartbeat_s), observer.Ticked())
 
-    def _perform(self, action: Action) -> None:
+    def _session(
+        self,
+        address: str | tuple[str, ...],
+        changed: type[sessions.SupervisorLinkChanged | sessions.SyncerLinkChanged],
+    ) -> Dialer:
+        return self.dial(
+            address,
+            self._rng,
+            opened=lambda: self.post(changed(up=True)),
+            received=self._receive,
+            closed=lambda: self.post(changed(up=False)),
+        )
+
+    def _perform(self, action: observer.Action) -> None:
         match action:
-            case ToSupervisor(message):
+            case sessions.ToSupervisor(message):
                 self.send(self._link(self._supervisor), message)
-            case ToSyncer(message):
+            case sessions.ToSyncer(message):
                 self.send(self._link(self._syncer), message)
-            case DropSyncerLink(reason):
+            case sessions.DropSyncerLink(reason):
                 link = self._link(self._syncer)
                 if link is not None:
                     link.close(reason)
-            case DialSyncer(address):
+            case sessions.DialSyncer(address):
                 if address != self._syncer_address:
                     if self._syncer is not None:
                         self._syncer.stop("the syncer moved")
                     self._syncer_address = address
-                    self._syncer = self.dial(
-                        address,
-                        self._rng,
-                        opened=lambda: self.post(SyncerLinkChanged(up=True)),
-                        received=self._receive,
-                        closed=lambda: self.post(SyncerLinkChanged(up=False)),
-                    )
-            case Keep(message, payload):
+                    self._syncer = self._session(address, sessions.SyncerLinkChanged)
+            case observer.Keep(message, payload):
                 self._values[message.fragment] = np.frombuffer(payload, np.float32)
-            case Evaluate(clock, tokens):
+            case observer.Evaluate(clock, tokens):
                 values = [self._values[index] for index in sorted(self._values)]
                 began_s = self.now_s()
                 self._evaluator.submit(
                     lambda: attempt(self._evaluate, values),
-                    lambda found: self._evaluated(
-                        Judged(clock, tokens, self.now_s() - began_s), found
+                    lambda result: self._evaluated(
+                        Judged(clock, tokens, self.now_s() - began_s), result
                     ),
                 )
-            case Exit(reason):
+            case sessions.Exit(reason):
                 self.exit = action
                 self.ref.stop(reason)
             case _:
                 assert_never(action)
 
-    def _evaluated(self, judged: Judged, found: Figures | IslandsError) -> None:
-        if isinstance(found, IslandsError):
-            again = str(found) == self._last_failure  # then its detail is on the tape already
-            detail = "" if again else found.detail
-            self._last_failure = str(found)
-            self.record(EvaluationFailed(str(found), detail))
-            self._failed(found)
+    def _evaluated(self, judged: Judged, result: Figures | IslandsError) -> None:
+        if isinstance(result, IslandsError):
+            again = str(result) == self._last_failure  # then its detail is on the tape already
+            detail = "" if again else result.detail
+            self._last_failure = str(result)
+            self.record(EvaluationFailed(str(result), detail))
+            self._failed(result)
         else:
-            self.record(Evaluation(judged.clock, judged.tokens, judged.took_s, found))
-            self._report(judged, found)
-        self.post(EvaluationFinished())
+            self.record(Evaluation(judged.clock, judged.tokens, judged.took_s, result))
+            self._report(judged, result)
+        self.post(observer.EvaluationFinished())
 
     @staticmethod
     def _link(dialer: Dialer | None) -> Link | None:
@@ -176,12 +164,14 @@ class ObserverActor(RoleActor[Event]):
     def _receive(self, envelope: Envelope) -> None:
         body = envelope.body
         if isinstance(body, FragmentUpdate):
-            self._check(body, envelope.payload)
+            self._published.take_in(
+                body,
+                envelope.payload,
+                self._worker,
+                record=self.record,
+                arrived=lambda taken: self.post(
+                    sessions.UpdateArrived(body, taken.intact, taken.value)
+                ),
+            )
         else:
-            self.post(MessageArrived(body))
-
-    def _check(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
-        def arrive(taken: Taken) -> None:
-            self.post(UpdateArrived(update, taken.intact, taken.value))
-
-        self._published.take_in(update, payload, self._worker, record=self.record, arrived=arrive)
+            self.post(observer.MessageArrived(body))

@@ -39,7 +39,7 @@ PROCESSES_MOST = 64
 """Most tapes of processes that are read; further ones are left out, in the order of their names."""
 
 LEFT_OUT = kinds_of(
-    *(processes.TapeBegan, processes.ProcessBegan, processes.Undelivered),
+    *(processes.TapeBegan, processes.ProcessBegan),
     *(members.Linked, members.Unlinked),
     *(rounds.Journal, rounds.Journalled, rounds.Granted, rounds.LeaseReturned),
     *(rounds.BookClosed, rounds.Duplicate),

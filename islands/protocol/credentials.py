@@ -1,11 +1,9 @@
 """Signed admissions, by which a syncer recognises an admitted learner without the supervisor.
 
 A credential is HMAC-SHA256 under the run's key over run, beginning, role, name and incarnation. It
-is a control value: it goes over links, and never into logs, tapes, addresses or process arguments.
-
-Incarnations and epochs count from the beginning of a run, so credentials and proofs of them hold
-for that beginning alone: those of an earlier run of this name and key are unknown to a later one,
-and end nothing there. Only the holder of the key is known from one beginning to the next.
+goes over links, and never into logs, tapes, addresses or process arguments. Credentials and proofs
+of epochs hold for one beginning of the run alone; only the holder of the key is known from one
+beginning to the next.
 """
 
 import hashlib
@@ -17,16 +15,9 @@ KEY_BYTES_MIN = 16
 
 
 class Credentials:
-    """Signs and verifies credentials and proofs with one run's key.
-
-    Args:
-        run: name of the run.
-        key: the run's key.
-        begun: tells this beginning of the run from others of its name (`RunPlan.begun`).
-    """
+    """Signs and verifies credentials and proofs with the key of one beginning of a run."""
 
     def __init__(self, run: str, key: bytes, begun: str = "") -> None:
-        """Use a key of at least `KEY_BYTES_MIN` bytes."""
         if len(key) < KEY_BYTES_MIN:
             raise ValueError(f"the run's key has {len(key)} bytes, fewer than {KEY_BYTES_MIN}")
         self.begun = begun
@@ -39,7 +30,6 @@ class Credentials:
     def genuine(
         self, name: str, incarnation: Incarnation, credential: str, role: Role = Role.LEARNER
     ) -> bool:
-        """Whether a credential is one that this key signed; compares in constant time."""
         return _same(self.sign(name, incarnation, role), credential)
 
     def prove(self, name: str) -> str:
@@ -47,7 +37,6 @@ class Credentials:
         return self._signed("holder of the key", name)
 
     def proven(self, name: str, proof: str) -> bool:
-        """Whether a proof was made for this name by a holder of the key."""
         return _same(self.prove(name), proof)
 
     def prove_pair(self, one: tuple[str, Incarnation], other: tuple[str, Incarnation]) -> str:
@@ -56,25 +45,14 @@ class Credentials:
         return self._signed_here("pair", *parts)
 
     def prove_epoch(self, epoch: int, start: str) -> str:
-        """The proof that peers of one start of a syncer show to another start: its epoch is taken.
-
-        Args:
-            epoch: epoch of the start.
-            start: distinguishes it from every other start, even from one with the same epoch.
-        """
+        """The proof that peers of one `start` of a syncer show to another: its epoch is taken."""
         return f"{start}.{self._signed_here('epoch', str(epoch), start)}"
 
     def epoch_proven(self, epoch: int, proof: str) -> bool:
-        """Whether a start of a syncer with this epoch issued this proof."""
         return _same(self.prove_epoch(epoch, proof.partition(".")[0]), proof)
 
     def another_start(self, seen: tuple[int, str], own: tuple[int, str]) -> bool:
-        """Whether a peer proves that it follows another start whose epoch is not below this one's.
-
-        Args:
-            seen: epoch and proof that the peer shows.
-            own: epoch and proof of this start.
-        """
+        """Whether an epoch and proof are of another start that is not below this one's."""
         return seen[0] >= own[0] and seen[1] != own[1] and self.epoch_proven(*seen)
 
     def prove_supervisor(self, epoch: int) -> str:
@@ -89,7 +67,6 @@ class Credentials:
         return self._signed("mark", text)[:16]
 
     def _signed_here(self, *parts: str) -> str:
-        """Sign what holds for this beginning of the run alone."""
         return self._signed(*parts, "begun", self.begun)
 
     def _signed(self, *parts: str) -> str:

@@ -30,17 +30,12 @@ import errno
 from messaging.errors import LocalFault
 
 DONE, FAILED, OF_NO_USE, REPLACED = 0, 1, 2, 3
-"""Exit codes, in order.
-
-The process is done; it is not done, but the same command may succeed later; the user must mend
-something first; a newer process owns the disk, and a restart of this one would take it back.
+"""Exit codes: done; not done, but the same command may succeed later; the user must mend something
+first; a newer process owns the disk, and a restart of this one would take it back.
 """
 
 UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
-"""Errors that arithmetic and look-ups with a peer's numbers raise where a check was forgotten.
-
-Such an error ends that peer's session, and never the actor that handled the message.
-"""
+"""Errors by a peer's numbers where a check was forgotten: they end its session, never the actor."""
 
 EXTRAS = {
     "jax": "jax",
@@ -67,11 +62,7 @@ FULL_OR_FAILING = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 class IslandsError(Exception):
-    """Base of all errors of this package.
-
-    Attributes:
-        detail: Lines that help to mend it, such as a traceback; empty if there are none.
-    """
+    """Base of all errors of this package; `detail` has lines that help, such as a traceback."""
 
     detail: str = ""
 
@@ -137,12 +128,7 @@ class DiskError(JournalError):
 
 
 def not_installed(what: str, package: str) -> str:
-    """Return the sentence that tells of an optional package that is needed and missing.
-
-    Args:
-        what: what needs it, as the sentence's subject, such as "a picture".
-        package: the name of its module, one of `EXTRAS`.
-    """
+    """Return the sentence that `what` needs a package that is missing, one of `EXTRAS`."""
     return (
         f"{what} needs {package}, which is not installed; install it with: "
         f"pip install 'islands[{EXTRAS[package]}]'"
@@ -157,12 +143,7 @@ def missing_package(error: BaseException) -> str | None:
 
 
 def unusable(what: str, error: OSError) -> IslandsError:
-    """Turn an error of the system into the one to raise: a DiskError or a UserError.
-
-    Args:
-        what: the sentence's beginning, such as "the run folder runs/first cannot be written".
-        error: the system's error, which decides between the two.
-    """
+    """Turn an error of the system into a DiskError or a UserError, whose sentence begins so."""
     kind = DiskError if error.errno in FULL_OR_FAILING else UserError
     return kind(f"{what}: {error.strerror or error}")
 
@@ -176,7 +157,6 @@ class InvariantError(IslandsError):
 
 
 def exit_code_of(error: BaseException | None) -> int:
-    """The exit code of a process that ended with an error, or without one."""
     match error:
         case None | RunOverError():
             return DONE

@@ -22,19 +22,13 @@ class Received:
 
 
 def claimed_name(message: object) -> str | None:
-    """Return the name in which a message speaks; None if it tells no name.
-
-    An actor compares it with the name under which the link was admitted.
-    """
+    """Return the name in which a message speaks, which the link must have; None if it has none."""
     name: str | None = getattr(message, "name", None)
     return name
 
 
 class Handlers(Generic[C, P]):
-    """The handlers of a role by the type of their message.
-
-    Each is a function of a memory of type `C`, the message, and the facts `P` beside it.
-    """
+    """Functions of a memory of type `C`, a message, and the facts `P` beside it, by its type."""
 
     def __init__(self) -> None:
         self._of: dict[type, Callable[..., None]] = {}

@@ -1,9 +1,6 @@
 """The identities that messages carry and that fencing compares, and the enumerations of states.
 
 Identities are never reused: an incarnation, a version or a ticket is given once in a run's life.
-
-`Compact` is the base of entries in tables with one entry for each learner, or for each learner and
-fragment: reports, grants and journal records have thousands of them.
 """
 
 import re
@@ -20,9 +17,7 @@ LearnerName = NewType("LearnerName", str)
 class Compact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A table's entry, encoded as a list of its values, so that no entry repeats field names.
 
-    Structs are created, compared and encoded several times faster than dataclasses, and the syncer
-    does all three on its loop, for each fragment of each learner. None is part of a cycle, so the
-    garbage collector need not walk them.
+    The syncer creates, compares and encodes one for each fragment of each learner on its loop.
     """
 
 
@@ -33,17 +28,13 @@ class Version(Compact, frozen=True, order=True):
     number: int
 
     def __str__(self) -> str:
-        """Render as ``epoch.number``."""
         return f"{self.epoch}.{self.number}"
 
 
 class FinalVersions(msgspec.Struct, frozen=True):
-    """The versions of all fragments that are published at one moment.
+    """The versions of all fragments, in their order, that are published at one moment.
 
-    Args:
-        reason: why the run ended there, or was stopped.
-        tokens: tokens that the run had processed until then.
-        versions: the published versions, in the order of the fragments.
+    `reason` says why the run ended there, and `tokens` are those processed until then.
     """
 
     reason: str
@@ -54,15 +45,13 @@ class FinalVersions(msgspec.Struct, frozen=True):
 class Incarnation(msgspec.Struct, frozen=True, order=True, gc=False):
     """One admission of a learner: the supervisor's epoch and its counter of admissions.
 
-    It is encoded with its field names, like every message to the supervisor: the supervisor must
-    understand a peer of another protocol version well enough to refuse it.
+    It is encoded with its field names, so that a peer of another protocol version can be refused.
     """
 
     epoch: int
     counter: int
 
     def __str__(self) -> str:
-        """Render as ``epoch.counter``."""
         return f"{self.epoch}.{self.counter}"
 
 
@@ -76,7 +65,6 @@ class Ticket:
     incarnation: Incarnation
 
     def __str__(self) -> str:
-        """Render as ``name/incarnation@epoch:round``."""
         return f"{self.name}/{self.incarnation}@{self.epoch}:{self.round}"
 
 
@@ -92,10 +80,8 @@ class Role(StrEnum):
 class Phase(StrEnum):
     """What a member is doing; a learner may contribute once it has been ``STEPPING``.
 
-    A syncer is ``HEALING`` until every fragment has a version; then it is ``MERGING``, except while
-    it is ``PAUSED``, or ``BLOCKED`` as its journal cannot be written, until it is ``FINISHED``. An
-    observer is ``HEALING`` until it holds every fragment, and ``OBSERVING`` from then on. Neither
-    ever steps.
+    A syncer is ``HEALING`` until every fragment has a version, then ``MERGING``, or ``BLOCKED`` as
+    its journal cannot be written. An observer is ``HEALING`` until it holds every fragment.
     """
 
     JOINING = "joining"
@@ -160,6 +146,10 @@ OPERATOR = "operator"
 """The name that an operator's proof is made for; nobody is ever admitted under it."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME_FORM = (
+    "must be 1 to 64 letters, digits, points, dashes or underscores, and begin with a letter or "
+    "digit"
+)
 """The form of a name, which becomes a folder, a row of a table and a word of a log."""
 
 RESERVED = (OPERATOR, *(role.value for role in Role))
@@ -171,10 +161,7 @@ def wrong_name(name: str, role: Role) -> str | None:
     The names of roles are reserved: a learner called `syncer` would keep the syncer out.
     """
     if not NAME.fullmatch(name):
-        return (
-            f"name is {name[:80]!r}; it must be 1 to 64 letters, digits, points, dashes or "
-            "underscores, and begin with a letter or digit"
-        )
+        return f"name is {name[:80]!r}; it {NAME_FORM}"
     if name.lower() in RESERVED and name.lower() != role.value:
         return f"name is {name!r}, which is reserved; choose another"
     return None

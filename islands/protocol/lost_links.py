@@ -15,21 +15,16 @@ UNSTEADY = (
 
 @dataclass(slots=True)
 class LostLinks:
-    """The newest losses of one link.
-
-    Attributes:
-        at_s: When they were, on the clock of whoever counts them.
-        told_s: When people were told last.
-    """
+    """The times of the newest losses of one link, and when people were told last."""
 
     at_s: list[float] = field(default_factory=list)
-    told_s: float = -inf
+    reported_s: float = -inf
 
     def lost(self, now_s: float) -> int | None:
-        """Count a loss; return how many there were in two minutes, if it is time to tell that."""
+        """Count a loss; return how many there were in two minutes, if it is time to say that."""
         newest = [at_s for at_s in self.at_s if now_s - at_s < WITHIN_S]
         self.at_s = [*newest[1 - LOSSES_KEPT :], now_s]
-        if len(self.at_s) < LOSSES_LEAST or now_s - self.told_s < WITHIN_S:
+        if len(self.at_s) < LOSSES_LEAST or now_s - self.reported_s < WITHIN_S:
             return None
-        self.told_s = now_s
+        self.reported_s = now_s
         return len(self.at_s)

@@ -2,15 +2,14 @@
 
     outside ──Joined──▶ admitted ──Evicted, or by its own word──▶ outside, with a `previous`
 
-1. An admission outlives links: it lasts until its incarnation ends. Then the process asks for the
-   next one, with the credential of the last.
+1. An admission outlives links: it lasts until its incarnation ends, and then the process asks for
+   the next one. It proves which incarnation it had, by the credential of that one.
 2. An incarnation that ended never comes back: an admission counts only if its incarnation is higher
    than the last one, and the process has none at present. A supervisor that cannot verify the
    credential is that of another beginning of the run, which the process joins anew.
-3. Of several supervisors, or syncers, a process follows the one with the highest epoch. It shows
-   each supervisor the proof of the highest epoch that it has heard, upon which an older one ends.
-4. An admitted process sends heartbeats. One that is not admitted asks again when a heartbeat would
-   be due, unless it rests: longer each time that its incarnations end by divergence in a row.
+3. Of several supervisors, or syncers, a process follows the one with the highest epoch, whose proof
+   it shows to each supervisor, upon which an older one ends.
+4. A process whose incarnations end by divergence in a row rests before it asks, longer each time.
 """
 
 from dataclasses import dataclass, field
@@ -18,17 +17,7 @@ from enum import Enum
 from math import inf
 
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role
-from islands.protocol.messages.membership import (
-    TEXTS_MAX,
-    Evicted,
-    Heartbeat,
-    HeartbeatAck,
-    Join,
-    Joined,
-    Leave,
-    Member,
-    MembershipChanged,
-)
+from islands.protocol.messages import membership as messages
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.messages.training import Hello, Kept, Progress, Welcome
 
@@ -38,7 +27,7 @@ RESTS_DOUBLED_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatContent:
-    """The state in a heartbeat; a syncer sets `epoch`, and it or a gossiping learner `address`."""
+    """What a heartbeat says; `epoch` is a syncer's, `address` its own or a gossiping learner's."""
 
     phase: Phase
     step: int = 0
@@ -83,15 +72,15 @@ class MembershipState:
     relapses: int = 0
     rests_until_s: float = -inf
 
-    # --- outgoing messages ---------------------------------------------------------------------
-
-    def say(self, sign: HeartbeatContent, now_s: float) -> Join | Heartbeat | None:
-        """A heartbeat, or a request for admission; None without a link, or while it rests."""
+    def say(
+        self, sign: HeartbeatContent, now_s: float
+    ) -> messages.Join | messages.Heartbeat | None:
+        """A heartbeat, or a request for admission; None while it rests, or there is no link."""
         if not self.supervisor_up:
             return None
         if self.incarnation is None:
             return None if now_s < self.rests_until_s else self._join(sign)
-        return Heartbeat(
+        return messages.Heartbeat(
             role=self.role,
             name=self.name,
             incarnation=self.incarnation,
@@ -104,8 +93,8 @@ class MembershipState:
             supervisor_proof=self.supervisor_proof,
         )
 
-    def _join(self, sign: HeartbeatContent) -> Join:
-        return Join(
+    def _join(self, sign: HeartbeatContent) -> messages.Join:
+        return messages.Join(
             protocol=PROTOCOL,
             run=self.run,
             role=self.role,
@@ -122,10 +111,7 @@ class MembershipState:
     def hello(
         self, progress: Progress, digests: tuple[str, ...], kept: tuple[Kept | None, ...] = ()
     ) -> Hello:
-        """The greeting of an admitted process to a syncer.
-
-        It holds values of these digests, and `kept` ones from before its incarnation, by fragment.
-        """
+        """The greeting to a syncer, of an admitted process that holds values of these digests."""
         assert self.incarnation is not None, "only who is admitted reports"
         return Hello(
             protocol=PROTOCOL,
@@ -142,17 +128,16 @@ class MembershipState:
             kept=kept,
         )
 
-    def farewell(self, reason: str, *, diverged: bool = False) -> Leave | None:
-        """The message that ends this incarnation voluntarily; None if there is no incarnation."""
+    def farewell(self, reason: str, *, diverged: bool = False) -> messages.Leave | None:
         if self.incarnation is None:
             return None
-        text = reason[: TEXTS_MAX["reason"]]  # a longer one would end the link
-        return Leave(self.name, self.incarnation, text, diverged)
+        short = reason[
+            : messages.TEXTS_MAX["reason"]
+        ]  # a longer one would end the link, and say nothing
+        return messages.Leave(self.name, self.incarnation, short, diverged)
 
-    # --- incoming messages ---------------------------------------------------------------------
-
-    def on_joined(self, joined: Joined) -> bool:
-        """Receive an admission; False if it is outdated, or of an older supervisor."""
+    def on_joined(self, joined: messages.Joined) -> bool:
+        """Take an admission; returns False if it is outdated, or of an older supervisor."""
         if joined.supervisor_epoch < self.supervisor_epoch or self.incarnation is not None:
             return False
         if self.previous is not None and joined.incarnation <= self.previous:
@@ -163,18 +148,18 @@ class MembershipState:
         self.incarnation, self.credential = joined.incarnation, joined.credential
         return True
 
-    def on_ack(self, ack: HeartbeatAck) -> tuple[str, ...]:
+    def on_ack(self, ack: messages.HeartbeatAck) -> tuple[str, ...]:
         """The syncers' present addresses; empty if an older supervisor sent the answer."""
         if ack.supervisor_epoch < self.supervisor_epoch:
             return ()
         self._follow(ack)
         return ack.syncers
 
-    def _follow(self, word: Joined | HeartbeatAck) -> None:
+    def _follow(self, word: messages.Joined | messages.HeartbeatAck) -> None:
         self.supervisor_epoch = word.supervisor_epoch
         self.supervisor_proof = word.supervisor_proof
 
-    def on_evicted(self, evicted: Evicted) -> bool:
+    def on_evicted(self, evicted: messages.Evicted) -> bool:
         """End the incarnation if it is the evicted one; returns whether it was.
 
         An unknown one is forgotten, also if it has ended before, with all epochs that are known.
@@ -189,7 +174,6 @@ class MembershipState:
         return own
 
     def on_welcome(self, welcome: Welcome) -> EpochOrder:
-        """Compare a welcoming syncer's epoch, and remember it if it is the highest so far."""
         if welcome.epoch < self.epoch_seen:
             return EpochOrder.OLDER
         if welcome.epoch == self.epoch_seen:
@@ -197,16 +181,15 @@ class MembershipState:
         self.epoch_seen, self.epoch_proof = welcome.epoch, welcome.proof
         return EpochOrder.NEWER
 
-    # --- the end of an incarnation -------------------------------------------------------------
-
     def end(self) -> None:
         self.previous, self.incarnation = self.incarnation, None
 
     def rest(self, heartbeat_s: float, now_s: float, *, well: bool) -> float:
         """Rest before the next incarnation, as this one ends by divergence; returns the seconds.
 
-        The first time there is no rest, then one heartbeat, then twice as long each time. An
-        incarnation that trained `well` for long enough resets the count.
+        Where beginning anew does not help, a device may be broken: the first time there is no rest,
+        then one heartbeat, and then twice as long each time (exponential back-off). The count
+        begins anew after an incarnation that trained `well` for long enough.
         """
         self.relapses = 1 if well else self.relapses + 1
         if self.relapses == 1:
@@ -220,17 +203,18 @@ class MembershipState:
 class SupervisorView:
     """A copy of the membership view of the supervisor with this epoch.
 
-    It comes whole over each new link, and then each change once (`supervisor/view.py`). `listed`
-    are the members that have not ended. `looked_s` is when a syncer last compared it with accounts.
+    It is that of the supervisor with this epoch, whole over each new link, and then each change
+    once. `listed` are the members that have not ended. `looked_s` is when it was last compared with
+    the open accounts of a syncer.
     """
 
     epoch: int = 0
     complete: bool = False
-    listed: dict[LearnerName, Member] = field(default_factory=dict)
+    listed: dict[LearnerName, messages.Member] = field(default_factory=dict)
     looked_s: float = -inf
 
-    def take(self, page: MembershipChanged) -> bool:
-        """Receive a page; False if it is of an older supervisor, or follows on from none here."""
+    def take(self, page: messages.MembershipChanged) -> bool:
+        """Take in a page; False if it is of an older supervisor, or follows on from none here."""
         other = page.supervisor_epoch != self.epoch and not page.begins
         if page.supervisor_epoch < self.epoch or other:
             return False

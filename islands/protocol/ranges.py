@@ -1,9 +1,8 @@
-"""Which elements of a flat value each process of a learner holds.
+"""The elements of a flat value that each process of a learner holds.
 
 A flat value is cut evenly over a learner's devices, in their order, and padded at its end where it
-does not divide. The devices may belong to several processes, and need not be grouped by them. What
-a process holds is the elements on its own devices, its *share*: one range of elements for each run
-of neighbouring devices. As an array, a share is its ranges one after the other, without padding.
+does not divide. A process holds the elements on its own devices: one range for each run of
+neighbouring devices. As an array these are one after the other, without padding.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,11 +14,8 @@ Ranges = tuple[tuple[int, int], ...]
 def held_by(process: int, owners: Sequence[int], size: int) -> Ranges:
     """Return the elements of a flat value that lie on the devices of a process.
 
-    Args:
-        process: Index of the process.
-        owners: For each device, in the order in which the value is cut, the process that it
-            belongs to.
-        size: Number of elements of the value, without padding, which belongs to nobody.
+    `owners` has the process of each device, in the order in which the value is cut; `size` is the
+    number of the value's elements, without padding.
     """
     each = -(-size // len(owners))
     merged: list[tuple[int, int]] = []

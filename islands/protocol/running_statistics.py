@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import ceil, floor, log10
 
-NEWEST_SHARE = 0.2
+NEWEST_WEIGHT = 0.2
 PER_DECADE = 100
 LOWEST_S = 1e-7
 SAMPLES_MAX = 2**62
@@ -21,18 +21,12 @@ class MovingAverage:
         if self.value is None:
             self.value = sample
         else:
-            self.value += NEWEST_SHARE * (sample - self.value)
+            self.value += NEWEST_WEIGHT * (sample - self.value)
 
 
 @dataclass(slots=True)
 class DurationHistogram:
-    """Counts of durations in seconds on a logarithmic scale: quantiles within 2.4 %.
-
-    Attributes:
-        count: Number of samples.
-        largest_s: The longest sample, exactly.
-        counts: Number of samples in each occupied bin.
-    """
+    """Counts of durations in seconds by bins of a logarithmic scale: quantiles within 2.4 %."""
 
     count: int = 0
     largest_s: float = 0.0
@@ -40,7 +34,6 @@ class DurationHistogram:
 
     @property
     def bins(self) -> tuple[tuple[int, int], ...]:
-        """Occupied bins and how many samples each holds, in order."""
         return tuple(sorted(self.counts.items()))
 
     def add(self, duration_s: float) -> None:
@@ -48,16 +41,15 @@ class DurationHistogram:
         self.merge(((index, 1),), duration_s)
 
     def merge(self, bins: Iterable[tuple[int, int]], largest_s: float) -> None:
-        """Add the counts of another histogram."""
         self.largest_s = max(self.largest_s, largest_s)
-        for index, told in bins:
-            count = min(told, SAMPLES_MAX - self.count)
+        for index, samples in bins:
+            count = min(samples, SAMPLES_MAX - self.count)
             self.count += count
             self.counts[index] = self.counts.get(index, 0) + count
 
-    def quantile(self, share: float) -> float:
-        """Return the smallest duration, in seconds, that this share of samples does not exceed."""
-        left = ceil(share * self.count)
+    def quantile(self, fraction: float) -> float:
+        """Return the smallest duration, in s, that this fraction of samples does not exceed."""
+        left = ceil(fraction * self.count)
         for index in sorted(self.counts):
             left -= self.counts[index]
             if left <= 0:

@@ -1,7 +1,6 @@
 """Events and actions of a process that keeps sessions with a supervisor and a syncer.
 
-Learner and observer share them: each dials both, hears of links and published values alike, and
-ends alike. What one of them alone handles or does stands in its own `events.py` and `actions.py`.
+Learner and observer share them.
 """
 
 from dataclasses import dataclass, field

@@ -23,8 +23,8 @@ from islands.files.disk import Disk
 from islands.protocol.credentials import Credentials
 from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.supervisor.core import Core
 from islands.protocol.supervisor.launching import LEARNERS
+from islands.protocol.supervisor.memory import SupervisorMemory
 from islands.run.run_end import ExitResponse, RunEnd, has_live_syncer, still_compiles
 from islands.supervisor.actor import SupervisorActor
 from islands.supervisor.hooks import Hooks
@@ -113,9 +113,9 @@ class Cluster:
         return self.supervisor
 
     @property
-    def core(self) -> Core | None:
+    def core(self) -> SupervisorMemory | None:
         """The supervisor's memory, once it has begun."""
-        return None if self.supervisor is None else self.supervisor.core
+        return None if self.supervisor is None else self.supervisor.memory
 
     # --- processes ----------------------------------------------------------------------------
 

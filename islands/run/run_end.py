@@ -30,7 +30,7 @@ from enum import Enum, auto
 from islands.actors.ports import ProcessEnd
 from islands.protocol.errors import OF_NO_USE, REPLACED, IslandsError, UserError, exit_code_of
 from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER, Phase, Role, Status
-from islands.protocol.supervisor.core import Core
+from islands.protocol.supervisor.memory import SupervisorMemory
 from islands.protocol.syncer.health import DIVERGED
 from islands.run.records.tape_sentences import why_ended
 
@@ -92,7 +92,7 @@ class RunEnd:
             self._fail(IslandsError(f"{part}: {error}"), error)
 
     def on_process_ended(
-        self, name: str, end: ProcessEnd, core: Core | None, awaited: Collection[str]
+        self, name: str, end: ProcessEnd, core: SupervisorMemory | None, awaited: Collection[str]
     ) -> ExitResponse:
         """Record the end of a process, and decide what the cluster does about it."""
         if end.code == REPLACED and name == SYNCER:
@@ -105,7 +105,7 @@ class RunEnd:
         return ExitResponse.NOTHING if self.leaving else ExitResponse.RESTART
 
     def on_gave_up(
-        self, name: str, reason: str, core: Core | None, awaited: Collection[str]
+        self, name: str, reason: str, core: SupervisorMemory | None, awaited: Collection[str]
     ) -> None:
         """Record that the supervisor no longer restarts a process, because it ended too often."""
         error = self._errors.get(name)
@@ -116,7 +116,7 @@ class RunEnd:
         name: str,
         failure: IslandsError,
         cause: BaseException | None,
-        core: Core | None,
+        core: SupervisorMemory | None,
         awaited: Collection[str],
     ) -> None:
         self.lost[name] = None
@@ -138,19 +138,21 @@ def _mendable(name: str, end: ProcessEnd) -> IslandsError:
     return UserError(f"{name}: {end.sentence or end.told}")
 
 
-def has_live_syncer(core: Core) -> bool:
+def has_live_syncer(core: SupervisorMemory) -> bool:
     """Return whether the supervisor sees a live syncer, on whatever host it runs."""
     return any(member.status is Status.LIVE for member in core.here[Role.SYNCER].values())
 
 
-def still_compiles(core: Core | None, learners: Collection[str]) -> bool:
+def still_compiles(core: SupervisorMemory | None, learners: Collection[str]) -> bool:
     """Return whether one of these learners, which run, still imports or compiles."""
     known = {} if core is None else core.members
     members = [known.get(name) for name in learners]
     return any(one is None or one.phase in (Phase.JOINING, Phase.COMPILING) for one in members)
 
 
-def can_still_train(core: Core | None, awaited: Collection[str], lost: Collection[str]) -> bool:
+def can_still_train(
+    core: SupervisorMemory | None, awaited: Collection[str], lost: Collection[str]
+) -> bool:
     """Return whether a learner runs or may yet be started, here or on another host.
 
     Args:
@@ -162,7 +164,7 @@ def can_still_train(core: Core | None, awaited: Collection[str], lost: Collectio
     return bool(may_train - set(lost) - {SUPERVISOR, SYNCER, OBSERVER})
 
 
-def _expected(core: Core) -> set[str]:
+def _expected(core: SupervisorMemory) -> set[str]:
     """Return launched processes that may be restarted, and learners present from elsewhere."""
     present = {member.name for member in core.present(Role.LEARNER)}
     left = {name for name, member in core.members.items() if member.status is Status.LEFT}

@@ -12,7 +12,7 @@ from typing import Annotated
 from islands.protocol.errors import SettingsError
 from islands.protocol.messages.control import Verb
 from islands.protocol.settings.addresses import hub_urls
-from islands.protocol.settings.setting import Setting, check_ranges
+from islands.protocol.settings.setting import Setting, ranged
 from islands.settings.groups import FLAT, POSITIONAL, ConnectOptions, RunFile
 
 SEED_MOST = 2**63 - 1
@@ -33,6 +33,7 @@ class CheckOptions:
 
 
 @dataclass(frozen=True, slots=True)
+@ranged
 class DemoOptions:
     """`islands demo`: trains a small model on this machine; one learner is killed and returns.
 
@@ -55,12 +56,9 @@ class DemoOptions:
     kill: bool = True
     compare: bool = False
 
-    def __post_init__(self) -> None:
-        """Refuse values that cannot work, by name, value and what is allowed."""
-        check_ranges(self)
-
 
 @dataclass(frozen=True, slots=True)
+@ranged
 class TokenizeOptions:
     """`islands tokenize`: turns text into tokens on disk, which a run then reads.
 
@@ -81,8 +79,6 @@ class TokenizeOptions:
     held_out: float = 0.05
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work, by name, value and what is allowed."""
-        check_ranges(self)
         if not 0 <= self.held_out < 1:
             raise SettingsError(f"held_out is {self.held_out}; it is a share, from 0 to below 1")
 
@@ -112,7 +108,6 @@ class ControlOptions:
     json: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work, by name, value and what is allowed."""
         if self.folder is None and not self.supervisor:
             raise SettingsError(
                 "neither folder nor supervisor is set; name the run's folder by --folder, or the "
@@ -135,12 +130,10 @@ class ControlOptions:
 
     @property
     def names(self) -> bool:
-        """Whether the command is about one learner, whose name is its target."""
         return self.verb in (Verb.DRAIN, Verb.EVICT)
 
     @property
     def count(self) -> int:
-        """The number of learners to add."""
         return int(self._added()[1]) if self.verb is Verb.ADD else 1
 
     @property
@@ -160,58 +153,56 @@ class ControlOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluateOptions:
-    """`islands evaluate`: evaluates the newest published values of a run.
+class ModelOptions:
+    """A command that computes with the newest published values of a run.
 
     Args:
         folder: folder of the run.
-        task: the task that evaluates, as package.module:Class; by default that of
-            the run, if it is one that comes with islands.
+        task: the task that computes, as package.module:Class; by default that of the run, if it is
+            one that comes with islands.
         task_settings: arguments of the task that replace those of the run.
-        json: whether to print one JSON object instead of lines for people.
     """
 
     folder: Path | None = field(default=None, metadata=POSITIONAL)
     task: str | None = None
     task_settings: dict[str, object] = field(default_factory=dict)
-    json: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse to guess the run."""
         named(self.folder)
 
 
 @dataclass(frozen=True, slots=True)
-class GenerateOptions:
+class EvaluateOptions(ModelOptions):
+    """`islands evaluate`: evaluates the newest published values of a run.
+
+    Args:
+        json: whether to print one JSON object instead of lines for people.
+    """
+
+    json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+@ranged
+class GenerateOptions(ModelOptions):
     """`islands generate`: lets the newest published values of a run continue a text.
 
     Args:
-        folder: folder of the run.
         prompt: text to continue.
         count: how many tokens to add; those of the default task are bytes.
         temperature: temperature of the softmax; at 0 the likeliest token is taken each time.
         seed: seed of the sampling; equal seeds give equal texts.
-        task: the task that samples, as package.module:Class; by default that of the run, if
-            it is one that comes with islands.
-        task_settings: arguments of the task that replace those of the run.
     """
 
-    folder: Path | None = field(default=None, metadata=POSITIONAL)
     prompt: str = ""
     count: Annotated[int, Setting(least=1)] = 200
     temperature: Annotated[float, Setting(least=0)] = 0.8
-    seed: Annotated[int, Setting(least=0)] = 0
-    task: str | None = None
-    task_settings: dict[str, object] = field(default_factory=dict)
+    seed: Annotated[int, Setting(least=0, most=SEED_MOST)] = 0
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work, by name, value and what is allowed."""
         named(self.folder)
         if not self.prompt:
             raise SettingsError("prompt is empty; it must be a text to continue")
-        check_ranges(self)
-        if self.seed > SEED_MOST:
-            raise SettingsError(f"seed is {self.seed}; it must be at most {SEED_MOST}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +220,6 @@ class ExportOptions:
     overwrite: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work, by name, value and what is allowed."""
         named(self.folder)
         if self.file is None or self.file.suffix != ".safetensors":
             shown = "not set" if self.file is None else self.file
@@ -264,7 +254,6 @@ class PlotOptions:
     over: tuple[Over, ...] = (Over.TOKENS, Over.TIME)
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work, by name, value and what is allowed."""
         if not self.folders:
             raise SettingsError("folders is empty; name the folders of one or several runs")
         if self.out.suffix not in (".png", ".svg"):
@@ -284,7 +273,6 @@ class ReportOptions:
     out: Path = Path("report.html")
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work, by name, value and what is allowed."""
         if not self.folders:
             raise SettingsError("folders is empty; name the folders of one or several runs")
         if self.out.suffix != ".html":
@@ -306,12 +294,10 @@ class CostOptions:
     json: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse to guess the run."""
         named(self.folder)
 
 
 def named(folder: Path | None) -> Path:
-    """Return the folder of the run."""
     if folder is None:
         raise SettingsError("folder is not set; name the folder of a run, such as runs/mine")
     return folder

@@ -15,7 +15,7 @@ from islands.protocol.identities import Role, wrong_name
 from islands.protocol.settings.addresses import DEFAULT_PORT, split_address
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.settings.setting import ADVANCED, Setting, check_ranges
+from islands.protocol.settings.setting import ADVANCED, Setting, ranged
 
 DEFAULT_TASK = "islands.tasks.stdlib_bytes:StdlibBytes"
 FLAT = {"flat": True}
@@ -55,7 +55,6 @@ class RunFile:
     preset: Preset = Preset.DECOUPLED
 
     def __post_init__(self) -> None:
-        """Refuse a malformed task, and a start that is no such file."""
         module, _, factory = self.task.partition(":")
         if self.task and not (module and factory):
             raise SettingsError(
@@ -87,7 +86,6 @@ class ListenOptions:
     tls_client_ca: Annotated[Path | None, ADVANCED] = None
 
     def __post_init__(self) -> None:
-        """Refuse malformed addresses, and a certificate without its key or the reverse."""
         split_address("listen", self.listen)
         if self.advertise is not None:
             split_address("advertise", self.advertise)
@@ -105,6 +103,7 @@ class ListenOptions:
 
 
 @dataclass(frozen=True, slots=True)
+@ranged
 class ConnectOptions:
     """The links that this process dials.
 
@@ -124,9 +123,7 @@ class ConnectOptions:
     wait_s: Annotated[float, Setting(least=0, advanced=True)] = 60.0
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work, by name, value and what is allowed."""
         _certificate(self.tls_certificate, self.tls_key)
-        check_ranges(self)
 
     @property
     def tls(self) -> bool:
@@ -135,6 +132,7 @@ class ConnectOptions:
 
 
 @dataclass(frozen=True, slots=True)
+@ranged
 class KeepOptions:
     """The size of files that grow as long as the run does.
 
@@ -145,16 +143,13 @@ class KeepOptions:
 
     file_mib: Annotated[float, Setting(least=1 / 16, advanced=True)] = LIMIT_BYTES / 2**20
 
-    def __post_init__(self) -> None:
-        """Refuse a size that has no room for a line."""
-        check_ranges(self)
-
     @property
     def file_bytes(self) -> int:
         return int(self.file_mib * 2**20)
 
 
 @dataclass(frozen=True, slots=True)
+@ranged
 class BudgetOptions:
     """What the run may cost.
 
@@ -167,13 +162,8 @@ class BudgetOptions:
     budget_cost: Annotated[float | None, Setting(above=0, below=inf)] = None
 
     def __post_init__(self) -> None:
-        """Refuse money that nothing is counted by, and none."""
-        check_ranges(self)
         if self.budget_cost is not None and self.prices is None:
             raise SettingsError("budget_cost is set; it needs prices, the file that money is of")
-
-
-# --- values ---------------------------------------------------------------------------------
 
 
 def default_name() -> str:
@@ -203,14 +193,12 @@ def _certificate(certificate: Path | None, key: Path | None) -> None:
 
 
 def check_name(name: str, role: Role) -> None:
-    """Refuse a name that a member of this role, or its folder, cannot have."""
     wrong = wrong_name(name, role)
     if wrong is not None:
         raise SettingsError(wrong)
 
 
 def at_least(name: str, value: float, least: float) -> None:
-    """Refuse a value below `least`."""
     if not value >= least:
         raise SettingsError(f"{name} is {value}; it must be at least {least}")
 
@@ -218,10 +206,7 @@ def at_least(name: str, value: float, least: float) -> None:
 def put(
     values: Mapping[str, object], key: str, value: object, known: Collection[str] = ()
 ) -> dict[str, object]:
-    """Return settings by dotted key with one replaced or added.
-
-    An unknown key is one inside a mapping.
-    """
+    """Return settings with one replaced or added by its key; an unknown one is dotted."""
     name, _, rest = (key, "", "") if key in known else key.partition(".")
     if rest:
         inner = values.get(name)

@@ -1,9 +1,8 @@
 """Settings of a host: what each process is configured with where it runs.
 
-Each process has one dataclass. A group of options that several commands share is a dataclass of its
-own (`islands.settings.groups`), and its fields are options of the command itself; `commands.py` has
-the other commands. `islands.cli.parsing` makes a command line, a section of a YAML file and
-environment variables of each class.
+A group of options that several commands share is a dataclass of its own (`groups.py`), and its
+fields are options of the command itself. `islands.cli.parsing` makes a command line, a section of a
+YAML file and environment variables of each class.
 
 Run-wide settings (`islands.protocol.settings.run`) are sent by the supervisor. Secrets are no
 options: every user of a machine can see the arguments of a process, so a token or a key is named by
@@ -20,7 +19,7 @@ from islands.protocol.settings.addresses import DEFAULT_PORT, PORT_MAX, hub_urls
 from islands.protocol.settings.choices import Precision
 from islands.protocol.settings.gossip import check_members
 from islands.protocol.settings.presets import Preset
-from islands.protocol.settings.setting import ADVANCED, Setting, check_ranges
+from islands.protocol.settings.setting import ADVANCED, Setting, ranged
 from islands.settings.groups import (
     FLAT,
     BudgetOptions,
@@ -62,6 +61,7 @@ class HubOptions:
 
 
 @dataclass(frozen=True, slots=True)
+@ranged
 class RunOptions(HubOptions):
     """`islands run`: a whole run on this machine, which others may join.
 
@@ -87,8 +87,6 @@ class RunOptions(HubOptions):
     islands: Annotated[dict[str, object], ADVANCED] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work, by name, value and what is allowed."""
-        check_ranges(self)
         if self.file.preset is Preset.DATA_PARALLEL and self.learners > 1:
             raise SettingsError(
                 f"learners is {self.learners}; the preset data_parallel trains one learner, whose "
@@ -126,7 +124,6 @@ class SyncerOptions(HubOptions):
     key_file: Annotated[Path | None, ADVANCED] = None
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work, by name, value and what is allowed."""
         check_name(self.name, Role.SYNCER)
         hub_urls("supervisor", self.supervisor, "supervisor")
 
@@ -152,12 +149,10 @@ class SupervisorOptions(HubOptions):
     key_file: Annotated[Path | None, ADVANCED] = None
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work, by name, value and what is allowed."""
         hub_urls("syncers", self.syncers, "syncer")
 
     @property
     def syncer_urls(self) -> tuple[str, ...]:
-        """URLs of the syncers that are known beforehand."""
         return hub_urls("syncers", self.syncers, "syncer", tls=self.connecting.tls)
 
 
@@ -193,6 +188,7 @@ class MemberOptions:
 
 
 @dataclass(frozen=True, slots=True)
+@ranged
 class LearnerOptions(MemberOptions):
     """`python -m islands.learner`: trains on this host's devices.
 
@@ -224,13 +220,13 @@ class LearnerOptions(MemberOptions):
     island_address: Annotated[str | None, ADVANCED] = None
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work, by name, value and what is allowed."""
         _check_member(self, Role.LEARNER)
         _check_island(self)
         device_indices(self.devices)
 
 
 @dataclass(frozen=True, slots=True)
+@ranged
 class ObserverOptions(MemberOptions):
     """`python -m islands.observer`: evaluates the published values while the run goes on.
 
@@ -241,12 +237,10 @@ class ObserverOptions(MemberOptions):
     evaluate_every_s: Annotated[float, Setting(above=0)] = 10.0
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work, by name, value and what is allowed."""
         _check_member(self, Role.OBSERVER)
 
 
 def _check_member(options: MemberOptions, role: Role) -> None:
-    check_ranges(options)
     if not options.supervisor:
         raise SettingsError("supervisor is empty; it must be the address of the run's hub")
     hub_urls("supervisor", options.supervisor, "supervisor")
@@ -255,7 +249,6 @@ def _check_member(options: MemberOptions, role: Role) -> None:
 
 
 def _check_island(options: LearnerOptions) -> None:
-    """Refuse options of an island's hosts that cannot work together."""
     hosts, rank, address = options.hosts, options.rank, options.island_address
     if hosts == 1:
         if rank or address is not None:

@@ -57,12 +57,9 @@ def markdown_table(lines: Sequence[Sequence[str]]) -> str:
 
 
 def _scaled(count: float, base: int, units: tuple[str, ...]) -> str:
-    place = 0
-    while count >= base and place + 1 < len(units):
+    power = 0
+    while count >= base and power + 1 < len(units):
         count /= base
-        place += 1
-    return (
-        f"{count:.0f} {units[place]}"
-        if count >= WHOLE or not place
-        else f"{count:.3g} {units[place]}"
-    )
+        power += 1
+    digits = ".0f" if count >= WHOLE or not power else ".3g"
+    return f"{count:{digits}} {units[power]}"

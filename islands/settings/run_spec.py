@@ -1,13 +1,11 @@
 """The run spec (settings and task by name), and the run plan made from it (layout and shards).
 
-The supervisor keeps the spec and sends it to every process that joins, so a learner needs no more
-than an address, a token, and its task importable. The plan is made once, from the task, on the
-supervisor's host; a syncer gets it from there and needs neither JAX nor the task. A learner makes
-its own plan from its own task and compares the two, so that one that would train something else
-finds out before it joins.
+The supervisor keeps the spec and sends it to every process that joins. The plan is made once, from
+the task, on the supervisor's host; a syncer gets it from there and needs neither JAX nor the task.
+A learner makes its own plan from its own task and compares the two before it joins.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -53,27 +51,19 @@ class RunSpec:
 
     @staticmethod
     def decode(text: str | bytes) -> "RunSpec":
-        """Decode a spec from JSON."""
         try:
             return msgspec.json.decode(text, type=RunSpec)
         except (msgspec.MsgspecError, UserError) as error:
             raise RefusedError(f"the run's settings are not understood here: {error}") from error
 
     def with_precision(self, precision: Precision | None) -> "RunSpec":
-        """Return the spec as a learner with a precision of its own follows it; None: the run's."""
+        """Return the spec of a learner with a precision of its own; None: the run's."""
         if precision is None:
             return self
         return replace(self, settings=replace(self.settings, precision=precision))
 
     def continued(self, earlier: "RunSpec", given: Collection[str]) -> "RunSpec":
-        """Return an earlier spec with what was given now; whatever else differs are new defaults.
-
-        Args:
-            earlier: the spec with which the run was begun, or went on last.
-            given: keys that were given now, as in a run's file: `run.seed`, `task_settings.rows`.
-        """
-        if "preset" in given and not earlier.preset:
-            return self  # which settings were of another preset is not known
+        """Return an earlier spec with what was given now, by keys as in a run's file."""
         settings, now = _plain(earlier.settings), _plain(self.settings)
         arguments = self.task_settings if "task_settings" in given else earlier.task_settings
         for key in given:
@@ -88,38 +78,21 @@ class RunSpec:
 
     def changed_from(self, earlier: "RunSpec") -> str | None:
         """The first part of an earlier spec that changed though it must not; None if none did."""
-        before = {"task": earlier.task, "task_settings": earlier.task_settings}
-        now: dict[str, object] = {"task": self.task, "task_settings": self.task_settings}
-        if earlier.preset and self.preset:  # of a run of an older version it is not known
-            before, now = {**before, "preset": earlier.preset}, {**now, "preset": self.preset}
-        changes = [*_differences("", before, now)]
-        changes += [
-            replace(change, name=f"run.{change.name}")
-            for change in _differences("", _plain(earlier.settings), _plain(self.settings))
-            if not facts_of(RunSettings)[change.name.partition(".")[0]].resumable
-        ]
-        return changes[0].sentence if changes else None
+        names = ("task", "task_settings", "preset")
+        before, now = ({name: getattr(one, name) for name in names} for one in (earlier, self))
+        changes = _differences(before, now)
+        for name, pair in _differences(_plain(earlier.settings), _plain(self.settings)).items():
+            if not facts_of(RunSettings)[name.partition(".")[0]].resumable:
+                changes[f"run.{name}"] = pair
+        for name, pair in changes.items():
+            old, new = ("null" if value is None else value for value in pair)
+            return f"{name} = {old}, not {new}"
+        return None
 
     def differences(self, earlier: "RunSpec") -> tuple[str, ...]:
         """Each setting that changed, nested ones included, as `name: before -> now`."""
-        changes = _differences("", _plain(earlier.settings), _plain(self.settings))
-        return tuple(f"{one.name}: {one.before} -> {one.now}" for one in changes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Difference:
-    name: str
-    before: object
-    now: object
-
-    @property
-    def sentence(self) -> str:
-        """The difference as the end of a sentence that says what a run was begun with."""
-        return f"{self.name} = {_told(self.before)}, not {_told(self.now)}"
-
-
-def _told(value: object) -> str:
-    return "null" if value is None else str(value)
+        changes = _differences(_plain(earlier.settings), _plain(self.settings))
+        return tuple(f"{name}: {old} -> {new}" for name, (old, new) in changes.items())
 
 
 def _plain(settings: RunSettings) -> dict[str, object]:
@@ -128,24 +101,24 @@ def _plain(settings: RunSettings) -> dict[str, object]:
 
 
 def _at(settings: dict[str, object], key: str) -> object:
-    """Return the value at a dotted key; None if there is none."""
     value: object = settings
     for name in key.split("."):
-        if not isinstance(value, dict) or name not in value:
-            return None
-        value = value[name]
+        value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
 def _differences(
-    prefix: str, before: Mapping[str, object], now: Mapping[str, object]
-) -> Iterator[_Difference]:
+    before: Mapping[str, object], now: Mapping[str, object], prefix: str = ""
+) -> dict[str, tuple[object, object]]:
+    """The old and the new value of each setting that differs, by dotted name."""
+    changes: dict[str, tuple[object, object]] = {}
     for name in {**now, **before}:
         old, new = before.get(name), now.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
-            yield from _differences(f"{prefix}{name}.", old, new)
+            changes |= _differences(old, new, f"{prefix}{name}.")
         elif old != new:
-            yield _Difference(f"{prefix}{name}", old, new)
+            changes[f"{prefix}{name}"] = old, new
+    return changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +141,6 @@ class RunPlan:
 
     @staticmethod
     def decode(data: bytes | memoryview) -> "RunPlan":
-        """Decode a plan from JSON, and verify its fingerprint by computing it anew."""
         try:
             plan = msgspec.json.decode(data, type=RunPlan)
         except msgspec.MsgspecError as error:

@@ -1,8 +1,7 @@
 """Size limits of a run's messages, which follow from its layout and bound its links.
 
-A peer may send no more than a run of this layout needs: a whole fragment in float32, and a report
-that names every fragment. Before the layout is known, the defaults of `messaging.Limits` hold; the
-message that carries the layout (`RunSpecReply`) must fit them, which `check_told` ensures.
+A peer may send a whole fragment in float32, and a report that names every fragment. Before the
+layout is known, the defaults of `messaging.Limits` hold, which `check_told` ensures for the layout.
 """
 
 from islands.layout.leaves import VALUE_BYTES, Layout
@@ -11,11 +10,7 @@ from islands.protocol.messages.control import CommandAnswer, RunEnded
 from islands.protocol.messages.gossip import Share, ValueGiven
 from islands.protocol.messages.membership import RunSpecReply
 from islands.protocol.messages.peers import StateOffer
-from islands.protocol.messages.training import (
-    Contribution,
-    FragmentSeed,
-    FragmentUpdate,
-)
+from islands.protocol.messages.training import Contribution, FragmentSeed, FragmentUpdate
 from messaging.codec.limits import Limits
 
 VALUES = (Contribution, FragmentSeed, FragmentUpdate)
@@ -48,7 +43,6 @@ STATUS_BYTES_MAX = 2**20
 
 
 def limits_of(layout: Layout) -> Limits:
-    """Compute the size limits of messages for a layout."""
     fragments = len(layout.fragments)
     if fragments > FRAGMENTS_MAX:
         raise SettingsError(
@@ -56,7 +50,7 @@ def limits_of(layout: Layout) -> Limits:
             "set fragments to fewer"
         )
     least = Limits()
-    header_bytes, header_items = _header_of(fragments)
+    header_bytes = least.header_bytes + REPORT_BYTES * fragments
     value_bytes = VALUE_BYTES * max(fragment.size for fragment in layout.fragments)
     value_bytes = max(value_bytes, SCALES_BYTES)
     payloads = {kind.__name__: value_bytes for kind in VALUES}
@@ -71,26 +65,14 @@ def limits_of(layout: Layout) -> Limits:
     return Limits(
         frame_bytes=max(least.frame_bytes, header_bytes + FRAME_PREFIX_BYTES),
         header_bytes=header_bytes,
-        items=header_items,
+        items=least.items + REPORT_ITEMS * fragments,
         payload_bytes=max(payloads.values()),
         payloads=payloads,
     )
 
 
-def _header_of(fragments: int) -> tuple[int, int]:
-    """Return the most bytes, and the most values, of a header of a run."""
-    least = Limits()
-    header_bytes = least.header_bytes + REPORT_BYTES * fragments
-    return header_bytes, least.items + REPORT_ITEMS * fragments
-
-
 def check_told(spec: str, plan: bytes) -> None:
-    """Refuse a run whose spec or plan is too large for the message that sends it to joiners.
-
-    Args:
-        spec: Settings and task, encoded as JSON.
-        plan: Layout and shards, encoded as JSON.
-    """
+    """Refuse a run whose spec or plan, as JSON, is too large for the message to joiners."""
     spec_bytes = len(spec.encode())
     if spec_bytes > SPEC_BYTES_MAX:
         raise UserError(

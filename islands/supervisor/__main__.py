@@ -8,7 +8,6 @@ from islands.settings.host import SupervisorOptions
 
 
 def entry(options: SupervisorOptions, common: Common) -> int:
-    """Run a supervisor to its end; returns the exit code."""
     from islands.cli.serve import serve
 
     return serve(options, common.given)

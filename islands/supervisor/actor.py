@@ -17,32 +17,23 @@ from islands.protocol.credentials import Credentials
 from islands.protocol.errors import JournalError
 from islands.protocol.handlers import Received
 from islands.protocol.identities import OPERATOR, Incarnation, Role
-from islands.protocol.messages.control import Command, CommandAnswer, Note, RunEnded
-from islands.protocol.messages.membership import (
-    Evicted,
-    Heartbeat,
-    HeartbeatAck,
-    Join,
-    Joined,
-    Leave,
-    MembershipChanged,
-    Refused,
-    RunSpecReply,
-    Stop,
-)
+from islands.protocol.messages import control, membership
+from islands.protocol.messages.control import CommandAnswer, Note
+from islands.protocol.messages.membership import Heartbeat, HeartbeatAck, Join, Joined
 from islands.protocol.supervisor import actions, events
-from islands.protocol.supervisor.core import HANDLERS, Core
 from islands.protocol.supervisor.eviction import tick_s
 from islands.protocol.supervisor.launching import LEARNERS
 from islands.protocol.supervisor.membership import ends_the_run
+from islands.protocol.supervisor.memory import MESSAGES, SupervisorMemory
+from islands.protocol.supervisor.restarts import Restarts
 from islands.protocol.supervisor.state import SupervisorState
 from islands.protocol.tape import process_entries
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.member_entries import Killed
-from islands.protocol.tape.process_entries import Damaged, Impostor, Started, Unexpected
+from islands.protocol.tape.process_entries import Damaged, KeptOut, Started
 from islands.supervisor.hooks import Hooks
 from messaging.envelope import Envelope
-from messaging.links.link import Lane, Link
+from messaging.links.link import Lane
 
 NOTES_EARLY_MAX = 64
 NOTE_EARLY_CHARACTERS_MAX = 1024
@@ -57,9 +48,8 @@ class SupervisorActor(RoleActor[events.Event]):
         context: settings, layout, network and tape that it shares with its process.
         disk: storage of its epoch.
         credentials: the run's key, which signs admissions and verifies proofs.
-        launched: names of the processes that its host starts; if there are any, an operator can
-            add learners.
-        kinds: kinds of learners that it can add.
+        launched: names of the processes that its host starts.
+        kinds: kinds of learners that an operator can add, if any are launched.
         syncers: addresses of syncers that are known beforehand.
         told: the run spec and the run plan as JSON; if None, requests for them are refused.
         hooks: callbacks into its host.
@@ -86,32 +76,32 @@ class SupervisorActor(RoleActor[events.Event]):
         self._syncers = syncers
         self._told = told
         self._hooks = hooks or Hooks()
-        self._acceptor: LinkAcceptor | None = None
+        self._acceptor: LinkAcceptor
         self._names: dict[int, str] = {}
         self._asked: dict[int, str] = {}
         self._early: dict[int, deque[Note]] = {}
-        self._shares: dict[int, bytes] = {}
+        self._summaries: dict[int, bytes] = {}
         self._proof = ""
 
     @property
-    def core(self) -> Core | None:
+    def memory(self) -> SupervisorMemory | None:
         """Its memory; None before `on_start`."""
-        return self.state.core if hasattr(self, "state") else None
+        return self.state.memory if hasattr(self, "state") else None
 
     async def on_start(self) -> None:
-        """Take a new epoch, then accept links."""
         epoch, known = take_epoch(Slots(self._disk))
         listener = self.context.network.listen(self.name, guests=True)
-        self.state = SupervisorState(
+        memory = SupervisorMemory(
             self.context.settings,
             self.context.layout.fingerprint,
-            epoch=epoch,
-            address=listener.address,
-            launched=self._launched,
-            kinds=self._kinds,
-            syncers=self._syncers,
-            now_s=self.now_s(),
+            epoch,
+            listener.address,
+            self._syncers,
+            {name: Restarts() for name in self._launched},
+            self._kinds,
+            self.now_s(),
         )
+        self.state = SupervisorState(memory)
         self._proof = self._credentials.prove_supervisor(epoch)
         self.record(Started(epoch))
         if known.damaged:
@@ -126,17 +116,13 @@ class SupervisorActor(RoleActor[events.Event]):
         self._tick_later()
 
     async def on_message(self, message: events.Event) -> None:
-        """Handle one event and perform the actions that follow."""
         if isinstance(message, events.Ticked):
             self._tick_later()
         for action in self.state.handle(message, now_s=self.now_s()):
-            if isinstance(message, Received) and isinstance(action, actions.FinishRun):
-                self._tell_share(action.reason, message.connection)
             self._perform(action)
 
     def release(self) -> None:
-        """Accept no more links, and close all of them."""
-        if self._acceptor is not None:
+        if hasattr(self, "_acceptor"):
             self._acceptor.close("the supervisor ended")
 
     def process_ended(self, name: str, reason: str) -> None:
@@ -153,58 +139,49 @@ class SupervisorActor(RoleActor[events.Event]):
                 role = self.state.members[joined.name].role
                 credential = self._credentials.sign(joined.name, joined.incarnation, role)
                 signed = replace(joined, credential=credential, supervisor_proof=self._proof)
-                self.send(self._link(connection), signed)
+                self._reply(connection, signed)
             case actions.Send(connection, HeartbeatAck() as ack):
-                self.send(self._link(connection), replace(ack, supervisor_proof=self._proof))
-            case actions.Send(connection, MembershipChanged() as page) if self._gossips:
-                self.send(self._link(connection), self._proven(connection, page))
+                self.send(
+                    self._acceptor.link(connection), replace(ack, supervisor_proof=self._proof)
+                )
+            case actions.Send(connection, membership.MembershipChanged() as page):
+                self._reply(connection, self._proven(connection, page))
             case actions.Send(connection, CommandAnswer(done=True, more=False) as answer) if (
-                status := self._status()
+                status := self._hooks.status()
             ):
-                self.send(self._link(connection), answer, (memoryview(status),), Lane.BULK)
+                self._reply(connection, answer, (memoryview(status),), Lane.BULK)
             case actions.Send(connection, message):
-                self.send(self._link(connection), message)
+                self._reply(connection, message)
             case actions.Drop(connection, reason):
-                self._drop(connection, reason)
+                self._acceptor.drop(connection, reason)
             case actions.SendRunSpec(connection, name):
-                self._tell_run(connection, name)
+                self._send_spec(connection, name)
             case actions.StartProcess(name, delay_s):
-                if self._hooks.start is not None:
-                    self._hooks.start(name, delay_s)
+                self._hooks.start(name, delay_s)
             case actions.KillProcess(name, reason):
                 self.record(Killed(name, reason))
-                if self._hooks.kill is not None:
-                    self._hooks.kill(name)
+                self._hooks.kill(name)
             case actions.GiveUp(name, reason):
-                if self._hooks.gave_up is not None:
-                    self._hooks.gave_up(name, reason)
+                self._hooks.gave_up(name, reason)
             case actions.CountFigures(name, figures):
-                if self._hooks.figures is not None:
-                    self._keep(name, partial(self._hooks.figures, name, figures))
+                self._keep(name, partial(self._hooks.figures, name, figures))
             case Record(entry):
                 self.record(entry)
-            case actions.FinishRun(reason, stay_s):
-                self._finish(reason, stay_s)
+            case actions.FinishRun(reason, connection, stay_s):
+                if connection in self._summaries:  # it came with the syncer's RunEnded
+                    self._hooks.run_ended(reason, self._summaries[connection])
+                self._hooks.finished(reason)
+                if stay_s:
+                    asyncio.get_running_loop().call_later(stay_s, self.ref.stop, reason)
+                else:
+                    self.ref.stop(reason)
             case _:
                 assert_never(action)
 
-    def _finish(self, reason: str, stay_s: float) -> None:
-        if self._hooks.finished is not None:
-            self._hooks.finished(reason)
-        if stay_s:
-            asyncio.get_running_loop().call_later(stay_s, self.ref.stop, reason)
-        else:
-            self.ref.stop(reason)
-
-    def _status(self) -> bytes:
-        return b"" if self._hooks.status is None else self._hooks.status()
-
-    @property
-    def _gossips(self) -> bool:
-        return self.context.settings.gossip.on
-
-    def _proven(self, connection: int, page: MembershipChanged) -> MembershipChanged:
-        """Add the proofs that a learner and each other one show when one dials the other."""
+    def _proven(
+        self, connection: int, page: membership.MembershipChanged
+    ) -> membership.MembershipChanged:
+        """Add the proofs that learners that gossip show when one dials the other."""
         receiver = self.state.members.get(self._names.get(connection, ""))
         if receiver is None or receiver.role is not Role.LEARNER:
             return page
@@ -213,34 +190,27 @@ class SupervisorActor(RoleActor[events.Event]):
         proven = [replace(m, proof=pair(own, (m.name, m.incarnation))) for m in page.members]
         return replace(page, members=tuple(proven))
 
-    def _tell_run(self, connection: int, name: str) -> None:
-        link = self._link(connection)
+    def _send_spec(self, connection: int, name: str) -> None:
         if self._told is None:
             reason = "this supervisor cannot tell what its run is: start the process with settings"
-            self.send(link, Refused(name, reason, retry=False))
+            self._reply(connection, membership.Refused(name, reason, retry=False))
             return
         spec, plan = self._told
-        self.send(link, RunSpecReply(self.context.settings.run, spec), (plan,), Lane.BULK)
+        reply = membership.RunSpecReply(self.context.settings.run, spec)
+        self._reply(connection, reply, (plan,), Lane.BULK)
 
-    def _tell_share(self, reason: str, connection: int) -> None:
-        """Hand the syncer's share of the summary, which came with its RunEnded, to the host."""
-        if self._hooks.run_ended is not None and connection in self._shares:
-            self._hooks.run_ended(reason, self._shares[connection])
-
-    # --- links --------------------------------------------------------------------------------
-
-    def _link(self, connection: int) -> Link | None:
-        return None if self._acceptor is None else self._acceptor.link(connection)
-
-    def _drop(self, connection: int, reason: str) -> None:
-        if self._acceptor is not None:
-            self._acceptor.drop(connection, reason)
+    def _reply(
+        self,
+        connection: int,
+        message: object,
+        payload: tuple[memoryview, ...] = (),
+        lane: Lane = Lane.CONTROL,
+    ) -> None:
+        self.send(self._acceptor.link(connection), message, payload, lane)
 
     def _lost(self, connection: int) -> None:
-        self._names.pop(connection, None)
-        self._asked.pop(connection, None)
-        self._early.pop(connection, None)
-        self._shares.pop(connection, None)
+        for by_connection in (self._names, self._asked, self._early, self._summaries):
+            by_connection.pop(connection, None)
         if not self.ref.stopped:
             self.post(events.LinkClosed(connection))
 
@@ -249,8 +219,9 @@ class SupervisorActor(RoleActor[events.Event]):
         name = self._names.get(connection)
         match body:
             case Join() | Heartbeat() if self._asked.setdefault(connection, body.name) != body.name:
-                self.record(Impostor(name, type(body).__name__))
-                self._drop(connection, "a link is of one name, and this one spoke for two")
+                reason = "a link is of one name, and this one spoke for two"
+                self.record(KeptOut(name, type(body).__name__, reason))
+                self._acceptor.drop(connection, reason)
             case Join() | Heartbeat() if newer := self._newer_epoch(body):
                 kept = self._outlive(newer)
                 self.post(events.NewerSupervisorProven(body.name, newer, kept=kept))
@@ -258,26 +229,28 @@ class SupervisorActor(RoleActor[events.Event]):
                 self._join(connection, body)
             case Heartbeat() if self._genuine(body):
                 self._name(connection, body.name)
-                link = self._link(connection)
+                link = self._acceptor.link(connection)
                 host = None if link is None else link.host
                 self.post(events.HeartbeatArrived(body, connection, host))
             case Heartbeat():
                 self._disown(connection, body.name, body.incarnation)
-            case Command():
+            case control.Command():
                 genuine = self._credentials.proven(OPERATOR, body.proof)
                 self.post(events.CommandArrived(body, connection, genuine=genuine))
-            case RunEnded(reason):
-                if ends_the_run(self.state.core, connection):  # else keep nothing: it is sent again
-                    self._shares[connection] = b"".join(envelope.payload)
-                    self.post(Received(Stop(reason), connection))
+            case control.RunEnded(reason):
+                if ends_the_run(
+                    self.state.memory, connection
+                ):  # else keep nothing: it is sent again
+                    self._summaries[connection] = b"".join(envelope.payload)
+                    self.post(Received(membership.Stop(reason), connection))
             case Note():
                 self._note(connection, body)
-            case Leave() if body.name != name:
-                self.record(Unexpected(type(body).__name__))
-            case _ if body in HANDLERS:
+            case membership.Leave() if body.name != name:
+                self.record(KeptOut(name, type(body).__name__, "it speaks for another"))
+            case _ if body in MESSAGES:
                 self.post(Received(body, connection))
             case _:
-                self.record(Unexpected(type(body).__name__))
+                self.record(KeptOut(name, type(body).__name__, "nobody here expects it"))
 
     def _keep(self, name: str, keep: Callable[[], None]) -> None:
         """Call a hook that keeps what a member said; if it fails, close the member's links."""
@@ -287,11 +260,11 @@ class SupervisorActor(RoleActor[events.Event]):
             reason = f"what it said cannot be kept: {error!r}"
             self.record(process_entries.Refused(name, reason))
             for connection in [c for c, of in self._names.items() if of == name]:
-                self._drop(connection, reason)
+                self._acceptor.drop(connection, reason)
 
     def _newer_epoch(self, body: Join | Heartbeat) -> int:
         """Return the epoch of a newer supervisor that a member proves to follow; 0 if none."""
-        own, epoch = self.state.core.epoch, body.supervisor_epoch
+        own, epoch = self.state.memory.epoch, body.supervisor_epoch
         if epoch > own and self._credentials.supervisor_proven(epoch, body.supervisor_proof):
             return epoch
         if isinstance(body, Heartbeat) and body.incarnation.epoch > own and self._genuine(body):
@@ -302,11 +275,7 @@ class SupervisorActor(RoleActor[events.Event]):
         return self._credentials.genuine(beat.name, beat.incarnation, beat.credential, beat.role)
 
     def _outlive(self, epoch: int) -> bool:
-        """Have the next start over this disk take an epoch above this one, which it does not know.
-
-        Returns:
-            Whether the disk knows the epoch: then a newer start has this disk, and goes on.
-        """
+        """Have the next start over this disk take an epoch above this one; True if one did."""
         slots = Slots(self._disk)
         with suppress(JournalError):  # if this fails, the next start is told once more
             if newest_epoch(slots) >= epoch:
@@ -326,12 +295,13 @@ class SupervisorActor(RoleActor[events.Event]):
     def _disown(self, connection: int, name: str, incarnation: Incarnation) -> None:
         """Have a process join anew whose credential this beginning of the run did not sign."""
         reason = "the credential is not of this beginning of the run"
-        self.send(self._link(connection), Evicted(name, incarnation, reason, unknown=True))
+        evicted = membership.Evicted(name, incarnation, reason, unknown=True)
+        self._reply(connection, evicted)
 
     def _name(self, connection: int, name: str) -> None:
         """Note that a link is of this member, and keep the notes that it had sent before."""
         self._names[connection] = name
-        link = self._link(connection)
+        link = self._acceptor.link(connection)
         if link is not None:
             link.admit()
         for note in self._early.pop(connection, ()):

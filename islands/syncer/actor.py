@@ -405,8 +405,9 @@ class SyncerActor(RoleActor[events.Event]):
             case _ if name is None:
                 self.drop(connection, "said something before hello")
             case _ if claimed_name(body) not in (None, name):
-                self.record(process_entries.Impostor(name, type(body).__name__))
-                self.drop(connection, "spoke in another's name")
+                reason = "spoke in another's name"
+                self.record(process_entries.KeptOut(name, type(body).__name__, reason))
+                self.drop(connection, reason)
             case training.Contribution():
                 self._inspections.inspect(connection, body, envelope.payload)
             case training.FragmentSeed():
@@ -416,7 +417,8 @@ class SyncerActor(RoleActor[events.Event]):
             case StateRequest() | StateOffer():
                 self._relay(connection, envelope, body)
             case _:
-                self.record(process_entries.Unexpected(type(body).__name__))
+                what = type(body).__name__
+                self.record(process_entries.KeptOut(name, what, "nobody here expects it"))
 
     def _relay(self, connection: int, envelope: Envelope, body: StateRequest | StateOffer) -> None:
         """Forward a message between peers, under the name that its link said hello with."""
@@ -429,7 +431,8 @@ class SyncerActor(RoleActor[events.Event]):
             link.send(passed, Lane.BULK if envelope.payload else Lane.CONTROL)
         elif connection not in self._undelivered:
             self._undelivered[connection] = None
-            self.record(process_entries.Undelivered(sender, recipient))
+            what = f"{type(body).__name__} for {recipient}"
+            self.record(process_entries.KeptOut(sender, what, "it cannot be reached"))
 
     def _on_hello(self, connection: int, hello: training.Hello) -> None:
         """Handle a peer's hello; its new session replaces the earlier one."""

@@ -5,13 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from islands.actors.epochs import (
-    COPY,
-    KnownEpochs,
-    known_epochs,
-    next_epoch,
-    take_epoch,
-)
+from islands.actors.epochs import COPY, KnownEpochs, known_epochs, next_epoch, take_epoch
 from islands.files.disk import RealDisk
 from islands.files.slots import Slots
 from islands.protocol.errors import DamagedError

@@ -5,12 +5,9 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from islands.actors.ports import ThreadWorker
 from islands.files.disk import Disk, RealDisk
 from islands.lab.world.inline_worker import InlineWorker
-from messaging.simulation.virtual_time import run_virtual
 from tests.virtual import virtual
 
 LIMIT_S = 20.0
@@ -30,52 +27,40 @@ def content(disk: Disk, name: str) -> bytes | None:
     return bytes(whole)
 
 
-def test_a_thread_works_in_order_and_answers_on_the_loop() -> None:
-    async def main() -> list[tuple[int, str, bool]]:
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        answers: list[tuple[int, str, bool]] = []
-        worker = ThreadWorker("clerk", done.set_exception)
+async def test_a_thread_works_in_order_and_answers_on_the_loop() -> None:
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    answers: list[tuple[int, str, bool]] = []
+    worker = ThreadWorker("clerk", done.set_exception)
 
-        def answered(found: tuple[int, str]) -> None:
-            here = threading.current_thread() is threading.main_thread()
-            answers.append((*found, here))
-            if len(answers) == 20:
-                done.set_result(None)
+    def answered(result: tuple[int, str]) -> None:
+        here = threading.current_thread() is threading.main_thread()
+        answers.append((*result, here))
+        if len(answers) == 20:
+            done.set_result(None)
 
-        for number in range(20):
-            worker.submit(
-                lambda number=number: (number, threading.current_thread().name),  # type: ignore[misc]
-                answered,
-            )
-        async with asyncio.timeout(LIMIT_S):
-            await done
-        worker.close()
-        return answers
-
-    answers = asyncio.run(main())
-    assert [number for number, _, _ in answers] == list(range(20))
-    assert {name for _, name, _ in answers} == {"clerk_0"}
-    assert all(here for _, _, here in answers)
+    for number in range(20):
+        worker.submit(
+            lambda number=number: (number, threading.current_thread().name),  # type: ignore[misc]
+            answered,
+        )
+    async with asyncio.timeout(LIMIT_S):
+        await done
+    worker.close()
+    assert answers == [(number, "clerk_0", True) for number in range(20)]
 
 
-def test_a_failure_of_the_work_is_told_on_the_loop() -> None:
+async def test_a_failure_of_the_work_is_told_on_the_loop() -> None:
     """The actor hears the error itself; `done` is not called; the next piece is done."""
-
-    async def main() -> tuple[BaseException, str]:
-        loop = asyncio.get_running_loop()
-        failed: asyncio.Future[BaseException] = loop.create_future()
-        done: asyncio.Future[str] = loop.create_future()
-        worker = ThreadWorker("clerk", failed.set_result)
-        worker.submit(lambda: 1 // 0, lambda _: done.set_result("answered"))
-        worker.submit(lambda: "next", done.set_result)
-        async with asyncio.timeout(LIMIT_S):
-            found = await failed, await done
-        worker.close()
-        return found
-
-    error, answer = asyncio.run(main())
-    assert isinstance(error, ZeroDivisionError)
-    assert answer == "next"
+    loop = asyncio.get_running_loop()
+    failed: asyncio.Future[BaseException] = loop.create_future()
+    done: asyncio.Future[str] = loop.create_future()
+    worker = ThreadWorker("clerk", failed.set_result)
+    worker.submit(lambda: 1 // 0, lambda _: done.set_result("answered"))
+    worker.submit(lambda: "next", done.set_result)
+    async with asyncio.timeout(LIMIT_S):
+        assert isinstance(await failed, ZeroDivisionError)
+        assert await done == "next"
+    worker.close()
 
 
 async def test_a_closed_thread_finishes_what_it_began_and_takes_no_more() -> None:
@@ -122,22 +107,21 @@ def test_work_without_harm_is_not_waited_for() -> None:
     assert log == ["evaluated"]
 
 
-def test_inline_work_is_done_at_once_and_complete_after_its_cost() -> None:
-    async def main() -> list[tuple[float, str]]:
-        loop = asyncio.get_running_loop()
-        log: list[tuple[float, str]] = []
-        done: asyncio.Future[None] = loop.create_future()
+@virtual
+async def test_inline_work_is_done_at_once_and_complete_after_its_cost() -> None:
+    loop = asyncio.get_running_loop()
+    log: list[tuple[float, str]] = []
+    done: asyncio.Future[None] = loop.create_future()
+    began_s = loop.time()
 
-        def note(what: str) -> None:
-            log.append((loop.time(), what))
+    def note(what: str) -> None:
+        log.append((loop.time() - began_s, what))
 
-        worker = InlineWorker(lambda: 2.0, lambda: note("begin"), lambda: note("complete"))
-        worker.submit(lambda: note("work 1"), lambda _: note("done 1"))
-        worker.submit(lambda: note("work 2"), lambda _: done.set_result(None))
-        await done
-        return log
-
-    assert run_virtual(main(), limit_s=100.0) == [
+    worker = InlineWorker(lambda: 2.0, lambda: note("begin"), lambda: note("complete"))
+    worker.submit(lambda: note("work 1"), lambda _: note("done 1"))
+    worker.submit(lambda: note("work 2"), lambda _: done.set_result(None))
+    await done
+    assert log == [
         *((0.0, what) for what in ("begin", "work 1")),
         *((2.0, what) for what in ("complete", "done 1", "begin", "work 2")),
         (4.0, "complete"),
@@ -157,57 +141,36 @@ async def test_inline_work_of_a_dead_host_is_never_complete() -> None:
     assert log == ["first"]
 
 
-@virtual
-async def test_work_may_bring_more_work() -> None:
-    log: list[str] = []
+async def test_several_threads_work_at_once() -> None:
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    worker = InlineWorker(lambda: 1.0)
-    worker.submit(
-        lambda: log.append("1"),
-        lambda _: worker.submit(lambda: log.append("3"), lambda _: done.set_result(None)),
-    )
-    worker.submit(lambda: log.append("2"), lambda _: None)
-    await done
-    assert log == ["1", "2", "3"]
+    meet, left = threading.Barrier(2, timeout=LIMIT_S), [3]
+    worker = ThreadWorker("clerk", done.set_exception, places=2)
 
+    def end(_: object) -> None:
+        left[0] -= 1
+        if not left[0]:
+            done.set_result(None)
 
-def test_several_threads_work_at_once() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-        meet, left = threading.Barrier(2, timeout=LIMIT_S), [3]
-        worker = ThreadWorker("clerk", done.set_exception, places=2)
-
-        def end(_: object) -> None:
-            left[0] -= 1
-            if not left[0]:
-                done.set_result(None)
-
-        for _ in range(2):
-            worker.submit(meet.wait, end)
-        worker.submit(lambda: None, end)
-        async with asyncio.timeout(LIMIT_S):
-            await done
-        worker.close()
-        assert not left[0]
-
-    asyncio.run(main())
-
-
-def test_inline_work_on_several_places_begins_in_order() -> None:
-    async def main() -> list[tuple[float, str]]:
-        loop = asyncio.get_running_loop()
-        log: list[tuple[float, str]] = []
-        done: asyncio.Future[None] = loop.create_future()
-        costs_s = iter((5.0, 1.0, 1.0, 1.0))
-        worker = InlineWorker(lambda: next(costs_s), places=2)
-        for name in "abcd":
-            worker.submit(lambda: None, lambda _, name=name: log.append((loop.time(), name)))  # type: ignore[misc]
-        loop.call_later(6.0, done.set_result, None)
+    for _ in range(2):
+        worker.submit(meet.wait, end)
+    worker.submit(lambda: None, end)
+    async with asyncio.timeout(LIMIT_S):
         await done
-        return log
+    worker.close()
 
-    log = run_virtual(main(), limit_s=100.0)
+
+@virtual
+async def test_inline_work_on_several_places_begins_in_order() -> None:
+    loop = asyncio.get_running_loop()
+    log: list[tuple[float, str]] = []
+    costs_s, began_s = iter((5.0, 1.0, 1.0, 1.0)), loop.time()
+    worker = InlineWorker(lambda: next(costs_s), places=2)
+    for name in "abcd":
+        worker.submit(
+            lambda: None,
+            lambda _, name=name: log.append((loop.time() - began_s, name)),  # type: ignore[misc]
+        )
+    await asyncio.sleep(6.0)
     assert log == [(1.0, "b"), (2.0, "c"), (3.0, "d"), (5.0, "a")]
 
 
@@ -219,11 +182,7 @@ def test_a_disk_replaces_whole_files(tmp_path: Path) -> None:
     assert content(disk, "x") == b"one two three"
     disk.write("x", [b"short"])
     assert content(RealDisk(tmp_path / "a" / "b"), "x") == b"short"
-
-
-@pytest.mark.parametrize("parts", [[], [b""], [memoryview(b"")]])
-def test_an_empty_file_is_a_file(tmp_path: Path, parts: list[bytes | memoryview]) -> None:
-    disk = RealDisk(tmp_path)
-    disk.write("x", parts)
-    disk.sync("x")
-    assert content(disk, "x") == b""
+    for parts in ([], [b""]):
+        disk.write("x", parts)
+        disk.sync("x")
+        assert content(disk, "x") == b"", "an empty file is a file"

@@ -6,7 +6,7 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from islands.actors.role_actor import Context, RoleActor
+from islands.actors.role_actor import ENTRIES_PER_S, Context, EntryLimit, RoleActor
 from islands.files.tape_writing import MemoryTape
 from islands.layout.leaves import Fragment, Leaf, layout_of
 from islands.protocol.identities import LearnerName
@@ -16,6 +16,8 @@ from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.settings.choices import Pattern
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.kinds import decode_fields
+from islands.protocol.tape.process_entries import Refused
+from islands.protocol.tape.round_entries import Journalled
 from messaging.codec.frames import Codec
 from messaging.codec.limits import Limits
 from messaging.envelope import Envelope
@@ -23,6 +25,8 @@ from messaging.errors import EncodeError
 from messaging.links.link import Lane, Link
 from messaging.links.memory_link import MemoryNetwork
 from tests.protocol.tape.samples import MERGED
+
+LAYOUT = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], Pattern.BALANCED, {})
 
 
 class Strict:
@@ -73,25 +77,23 @@ class StrictLink:
 
 
 async def test_what_cannot_be_sent_for_its_size_is_told_and_raised() -> None:
-    layout = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], Pattern.BALANCED, {})
     network, tape = Strict(), MemoryTape()
     network.listen("hub")
-    actor = RoleActor[object]("learner", Context(RunSettings(), layout, network, tape))
+    actor = RoleActor[object]("learner", Context(RunSettings(), LAYOUT, network, tape))
     link = await network.dial("hub", local="learner")
     assert actor.send(link, Stop("short"))
     with pytest.raises(EncodeError, match="at most 100"):
         actor.send(link, Stop("x" * 100))
-    assert [b'"unsendable"' in line and b"at most 100" in line for line in tape.lines] == [
+    assert [b'"failed"' in line and b"at most 100" in line for line in tape.lines] == [
         False,
         True,
     ]
 
 
 async def test_a_merge_of_thousands_is_noted_in_one_frame() -> None:
-    layout = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], Pattern.BALANCED, {})
     network, tape = Strict(Codec(MESSAGE_TYPES)), MemoryTape()
     listener = network.listen("supervisor")
-    context = Context(RunSettings(), layout, network, tape, reports=True)
+    context = Context(RunSettings(), LAYOUT, network, tape, reports=True)
     actor = RoleActor[object]("syncer", context)
     opened = asyncio.Event()
     actor.dial(
@@ -113,3 +115,20 @@ async def test_a_merge_of_thousands_is_noted_in_one_frame() -> None:
     assert decode_fields(note.kind, note.fields) == told
     assert names[-1].encode() in tape.lines[-1]
     await actor.kill()
+
+
+def test_so_many_entries_a_second_and_a_count_of_the_rest() -> None:
+    limit = EntryLimit(3)
+    assert [limit.left_out(0.1) for _ in range(5)] == [0, 0, 0, None, None]
+    assert [limit.left_out(1.5) for _ in range(2)] == [2, 0]
+    assert limit.left_out(1e6) == 0
+
+
+async def test_refusals_by_the_thousand_leave_few_entries_and_no_other_is_missed() -> None:
+    tape = MemoryTape()
+    actor = RoleActor[object]("hub", Context(RunSettings(), LAYOUT, MemoryNetwork(), tape))
+    for number in range(10_000):
+        actor.record(Refused(str(number), "no"))
+    actor.record(Journalled(1))
+    assert sum(b'"refused"' in line for line in tape.lines) <= 2 * ENTRIES_PER_S
+    assert b'"journalled"' in tape.lines[-1]

@@ -32,6 +32,7 @@ from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor import actions as supervisor_actions
 from islands.protocol.supervisor import events as supervisor_events
+from islands.protocol.supervisor.memory import SupervisorMemory
 from islands.protocol.supervisor.state import SupervisorState
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
@@ -136,9 +137,8 @@ class Fleet:
         shards = max(64, 8 * learners)
         durable = fresh(settings, fragments=settings.fragments, shards=shards, epoch=1)
         self.syncer = SyncerState(settings, FINGERPRINT, durable, now_s=0.0)
-        self.supervisor = SupervisorState(
-            settings, FINGERPRINT, epoch=1, address="supervisor", now_s=0.0
-        )
+        memory = SupervisorMemory(settings, FINGERPRINT, 1, "supervisor", (), {}, (), 0.0)
+        self.supervisor = SupervisorState(memory)
         self._supervise(
             supervisor_events.JoinArrived(
                 Join(PROTOCOL, settings.run, Role.SYNCER, "syncer", FINGERPRINT, address="syncer"),

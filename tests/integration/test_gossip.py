@@ -61,4 +61,4 @@ async def test_a_killed_learner_holds_up_nobody_and_comes_back(tmp_path: Path) -
     assert imbalance(summary) == 0
     assert len(set(processed(summary))) == 1
     assert (summary_of(folder) or {}).get("reason") == summary["reason"]
-    assert not any(entries(folder / "processes" / n / "tape.jsonl", "share_refused") for n in NAMES)
+    assert not any(entries(folder / "processes" / n / "tape.jsonl", "kept_out") for n in NAMES)

@@ -44,7 +44,7 @@ class Stage:
 
     def refused(self) -> list[str]:
         lines = [json.loads(line) for line in self.tape.lines]
-        return [line["reason"] for line in lines if line["kind"] == "update_refused"]
+        return [line["reason"] for line in lines if line["kind"] == "kept_out"]
 
     def held(self) -> Version | None:
         return self.actor.state.accounts[0].version

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from islands.protocol.gossip.exchanges import JUMP_MAX
 from islands.protocol.identities import FragmentIndex, Incarnation
 from islands.protocol.messages.gossip import Share
-from islands.protocol.tape.gossip_entries import Exchanged, ShareRefused, Widowed
+from islands.protocol.tape.gossip_entries import Exchanged, Widowed
+from islands.protocol.tape.process_entries import KeptOut
 from tests.learner.exchange_bench import PAIRS, RING, Bench, settings_of
 
 PAIR = settings_of(PAIRS)
 
 
-def refused(bench: Bench) -> list[ShareRefused]:
-    return [entry for _, entry in bench.told if isinstance(entry, ShareRefused)]
+def refused(bench: Bench) -> list[KeptOut]:
+    return [entry for _, entry in bench.told if isinstance(entry, KeptOut)]
 
 
 def widowed(bench: Bench) -> list[tuple[str, dict[str, str]]]:
@@ -171,7 +172,7 @@ def test_a_lie_ends_the_pairing(change: dict[str, int], problem: str | None, say
     bench.hear("a", "b", lie, problem)
     (told,) = refused(bench)
     assert says in told.reason
-    assert told.peer == "b"
+    assert told.name == "b"
     assert bench.mixes == []
     assert bench.of["a"].clock == -1
 

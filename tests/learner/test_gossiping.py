@@ -25,7 +25,8 @@ from islands.protocol.messages.training import FinalRound
 from islands.protocol.settings.choices import GossipRule, Neighbours
 from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.tape.entry import Record
-from islands.protocol.tape.gossip_entries import ShareRefused, TookOver
+from islands.protocol.tape.gossip_entries import TookOver
+from islands.protocol.tape.process_entries import KeptOut
 from messaging.codec.tensors import as_buffer
 from tests.learner.bench import ANA, BATCH, Bench, P, phase_of, stepping_by
 from tests.learner.exchange_bench import PAIRS, settings_of
@@ -270,7 +271,7 @@ class Newcomer:
     def refusals(self) -> list[str]:
         """Why the last value was refused, as the tape tells it."""
         entries = [action.entry for action in self.state.actions if isinstance(action, Record)]
-        return [entry.reason for entry in entries if isinstance(entry, ShareRefused)]
+        return [entry.reason for entry in entries if isinstance(entry, KeptOut)]
 
 
 def test_a_value_that_was_long_under_way_is_taken() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,13 @@ class HeldUp(Regression):
         return super().evaluate(params, state)
 
 
-@pytest.mark.parametrize("updates", [UpdatePrecision.FLOAT32, UpdatePrecision.FP4])
-def test_during_an_evaluation_values_are_taken_in(updates: UpdatePrecision, tmp_path: Path) -> None:
-    """Each replaces the one before it: they do not pile up while an evaluation takes minutes.
+Then = Callable[[LocalSystem], Awaitable[object]]
 
-    So do values that are reached by increments; all of them are of use.
-    """
+
+def run(
+    folder: Path, then: Then, updates: UpdatePrecision = UpdatePrecision.FLOAT32
+) -> dict[str, object]:
+    """A run of one learner in which something happens while the first evaluation goes on."""
     HeldUp.began.clear()
     HeldUp.over.clear()
     settings = RunSettings(
@@ -44,22 +46,32 @@ def test_during_an_evaluation_values_are_taken_in(updates: UpdatePrecision, tmp_
     )
     system = LocalSystem(HeldUp(), settings, learners=1, evaluate_every_s=0.0)
 
-    async def main() -> None:
+    async def main() -> dict[str, object]:
         async with asyncio.timeout(LIMIT_S):
-            running = asyncio.create_task(system.run(tmp_path))
+            running = asyncio.create_task(system.run(folder))
             await asyncio.to_thread(HeldUp.began.wait, LIMIT_S)
-            observer = system.hub.observer
-            assert isinstance(observer, ObserverActor)
-            before = held(observer)
-            wanted = Version(before.epoch, before.number + 5)
-            await reached(system, lambda: held(observer) >= wanted)
-            assert not HeldUp.over.is_set()
-            HeldUp.over.set()
+            await then(system)
             system.finish("seen enough")
-            await running
+            return await running
 
-    asyncio.run(main())
-    assert b"update_refused" not in (tmp_path / "tape.jsonl").read_bytes()
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("updates", [UpdatePrecision.FLOAT32, UpdatePrecision.FP4])
+def test_during_an_evaluation_values_are_taken_in(updates: UpdatePrecision, tmp_path: Path) -> None:
+    """Each replaces the one before it, also those that are reached by increments."""
+
+    async def then(system: LocalSystem) -> None:
+        observer = system.hub.observer
+        assert isinstance(observer, ObserverActor)
+        before = held(observer)
+        wanted = Version(before.epoch, before.number + 5)
+        await reached(system, lambda: held(observer) >= wanted)
+        assert not HeldUp.over.is_set()
+        HeldUp.over.set()
+
+    run(tmp_path, then, updates)
+    assert b"kept_out" not in (tmp_path / "tape.jsonl").read_bytes()
 
 
 def held(observer: ObserverActor) -> Version:
@@ -68,23 +80,13 @@ def held(observer: ObserverActor) -> Version:
     return version
 
 
-def test_an_evaluation_that_takes_long_stands_where_its_values_were(tmp_path: Path) -> None:
-    HeldUp.began.clear()
-    HeldUp.over.clear()
-    settings = RunSettings(interval_steps=4, fragments=1, learning_rate=0.01)
-    system = LocalSystem(HeldUp(), settings, learners=1, evaluate_every_s=0.0)
+def test_an_evaluation_that_takes_long_counts_as_of_its_values(tmp_path: Path) -> None:
+    async def then(system: LocalSystem) -> None:
+        await reached(system, lambda: system.folder.figures.merges >= 3)
+        HeldUp.over.set()
+        await reached(system, lambda: len(system.folder.figures.evaluations) >= 2)
 
-    async def main() -> dict[str, object]:
-        async with asyncio.timeout(LIMIT_S):
-            running = asyncio.create_task(system.run(tmp_path))
-            await asyncio.to_thread(HeldUp.began.wait, LIMIT_S)
-            await reached(system, lambda: system.folder.figures.merges >= 3)
-            HeldUp.over.set()
-            await reached(system, lambda: len(system.folder.figures.evaluations) >= 2)
-            system.finish("seen enough")
-            return await running
-
-    summary = asyncio.run(main())
+    summary = run(tmp_path, then)
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     found = [row for row in map(json.loads, lines) if row["kind"] == "evaluation"]
     assert found[0]["tokens"] == 0

@@ -18,7 +18,7 @@ from islands.protocol.errors import (
 from islands.protocol.handlers import Received
 from islands.protocol.identities import LearnerName, Phase, Role
 from islands.protocol.messages.membership import Leave
-from islands.protocol.supervisor.core import Core, Drained
+from islands.protocol.supervisor.memory import Drained, SupervisorMemory
 from islands.protocol.syncer.health import DIVERGED
 from islands.run.run_end import (
     ExitResponse,
@@ -33,9 +33,9 @@ LEARNERS = ("learner-0", "learner-1")
 MENDABLE = ProcessEnd(OF_NO_USE, "exit code 2: no such task", "no such task")
 
 
-def core(*launched: str) -> Core:
+def core(*launched: str) -> SupervisorMemory:
     """The memory of a supervisor that launched these, and has admitted nobody."""
-    return Desk(launched=launched or ("syncer", *LEARNERS, "observer")).state.core
+    return Desk(launched=launched or ("syncer", *LEARNERS, "observer")).state.memory
 
 
 # ------------------------------------------------------------------------------- what follows
@@ -101,7 +101,7 @@ def test_before_its_supervisor_has_begun_a_run_has_who_runs_here() -> None:
 
 def test_a_run_is_not_given_up_while_a_learner_may_train() -> None:
     desk = Desk(launched=("syncer", *LEARNERS, "observer"))
-    core = desk.state.core
+    core = desk.state.memory
     assert can_still_train(core, [], {"learner-0"})  # the other one is started again
     assert not can_still_train(core, ["supervisor", "syncer", "observer"], LEARNERS)
     assert can_still_train(core, ["learner-2"], LEARNERS)
@@ -125,21 +125,21 @@ def test_every_learner_counts(count: int) -> None:
 
 def test_a_syncer_that_died_merges_no_more() -> None:
     desk = Desk()
-    assert not has_live_syncer(desk.state.core)
+    assert not has_live_syncer(desk.state.memory)
     desk.admit("s", role=Role.SYNCER)
-    assert has_live_syncer(desk.state.core)
+    assert has_live_syncer(desk.state.memory)
     desk.wait(30)
-    assert not has_live_syncer(desk.state.core)
+    assert not has_live_syncer(desk.state.memory)
 
 
 @pytest.mark.parametrize("phase", [Phase.JOINING, Phase.COMPILING, Phase.STEPPING])
 def test_a_learner_compiles_until_it_is_heard_to_do_something_else(phase: Phase) -> None:
     desk = Desk(launched=("syncer", "a"))
     assert still_compiles(None, ["a"])
-    assert still_compiles(desk.state.core, ["a"])
-    assert not still_compiles(desk.state.core, [])
+    assert still_compiles(desk.state.memory, ["a"])
+    assert not still_compiles(desk.state.memory, [])
     desk.hear(beat(desk.admit("a"), "a", phase=phase))
-    assert still_compiles(desk.state.core, ["a"]) == (phase is not Phase.STEPPING)
+    assert still_compiles(desk.state.memory, ["a"]) == (phase is not Phase.STEPPING)
 
 
 # -------------------------------------------------------------------------- what is concluded

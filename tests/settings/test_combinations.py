@@ -7,12 +7,7 @@ import pytest
 from islands.lab.world.scenario import draw
 from islands.lab.world.trial import play
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.choices import (
-    Adoption,
-    LearnerWaits,
-    MergeRule,
-    Trigger,
-)
+from islands.protocol.settings.choices import Adoption, LearnerWaits, MergeRule, Trigger
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
 

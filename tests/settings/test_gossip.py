@@ -25,8 +25,6 @@ GRAPH = Neighbours.GRAPH
     ("settings", "says"),
     [
         (GossipSettings(Neighbours.RING, momentum=1.0), "gossip.momentum is 1.0"),
-        (GossipSettings(Neighbours.RING, rate=0.0), "gossip.rate is 0.0"),
-        (GossipSettings(Neighbours.RING, pull=1.5), "gossip.pull is 1.5"),
         (GossipSettings(Neighbours.RING, everyone_every=0), "gossip.everyone_every is 0"),
         (GossipSettings(GRAPH), "names 0 learners"),
         (GossipSettings(Neighbours.RING, {"a": ("b",)}), "go together"),

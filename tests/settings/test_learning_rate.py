@@ -58,11 +58,12 @@ def test_the_warm_up_grows_with_the_run(total_steps: int | None, warmup: float) 
     assert RunSettings(total_steps=total_steps, warmup_steps=7).warmup == 7
 
 
-def test_decay_ends_with_the_budget_of_tokens() -> None:
+@pytest.mark.parametrize(
+    ("tokens", "clock"), [(0, 0.0), (250, 50.0), (1_000, 200.0), (1_100, 200.0)]
+)
+def test_decay_ends_with_the_budget_of_tokens(tokens: int, clock: float) -> None:
     settings = RunSettings(total_steps=200, budget_tokens=1_000)
-    clocks = [settings.clock_after(0.0, steps=1.0, processed_tokens=n) for n in (0, 250, 1_000)]
-    assert clocks == [0.0, 50.0, 200.0]
-    assert settings.clock_after(0.0, steps=1.0, processed_tokens=1_100) == 200.0
+    assert settings.clock_after(0.0, steps=1.0, processed_tokens=tokens) == clock
 
 
 @pytest.mark.parametrize(("total_steps", "budget_tokens"), [(None, 1_000), (200, None)])

@@ -5,11 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.choices import (
-    LearnerWaits,
-    Precision,
-    Trigger,
-)
+from islands.protocol.settings.choices import LearnerWaits, Precision, Trigger
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.run import RunSettings, Timing
 
@@ -18,15 +14,10 @@ from islands.protocol.settings.run import RunSettings, Timing
     ("changes", "names"),
     [
         ({"interval_steps": 0}, "interval_steps is 0"),
-        ({"fragments": 0}, "fragments is 0"),
-        ({"overlap_steps": -1}, "overlap_steps is -1"),
-        ({"staleness_max": -1}, "staleness_max is -1"),
-        ({"quorum": 0}, "quorum is 0"),
         ({"budget_tokens": 0}, "budget_tokens is 0"),
         ({"outer": OuterSettings(momentum=1.0)}, "outer.momentum is 1.0"),
         ({"timing": Timing(patience=0.0)}, "timing.patience is 0.0"),
         ({"timing": Timing(evict_s=1.0)}, "timing.evict_s is 1.0; it must be at least suspect_s"),
-        ({"outer": OuterSettings(learning_rate=0.0)}, "outer.learning_rate is 0.0"),
         ({"outer": OuterSettings(delay_merges=0)}, "outer.delay_merges is 0; .* at least 1"),
         (
             {"outer": OuterSettings(optimizer="delayed_nesterov")},
@@ -45,12 +36,9 @@ from islands.protocol.settings.run import RunSettings, Timing
             "outer.arguments is {'b1': 0.5}, which optimizer sgd does not take$",
         ),
         ({"learning_rate": -1.0}, "learning_rate is -1.0; it must be above 0, and finite"),
-        ({"learning_rate": float("nan")}, "learning_rate is nan"),
         ({"budget_s": 0.0}, "budget_s is 0.0"),
-        ({"norm_limit": 0.0}, "norm_limit is 0.0"),
         ({"warmup_steps": -1}, "warmup_steps is -1; it must be at least 0"),
         ({"total_steps": 0}, "total_steps is 0"),
-        ({"seed": -1}, "seed is -1"),
         (
             {"precision": Precision.ADAPTIVE, "overlap_steps": 0},
             "precision is adaptive and overlap_steps is 0: .* set overlap_steps to 1 or more",
@@ -64,10 +52,7 @@ from islands.protocol.settings.run import RunSettings, Timing
             "precision is adaptive; where trigger is learner a learner is pulled only when it asks",
         ),
         ({"grace_safety": 1.5}, r"grace_safety is 1.5; it must be in \[0, 1\]"),
-        ({"final_learning_rate_share": -0.1}, "final_learning_rate_share is -0.1"),
         ({"top_k_share": 0.0}, "top_k_share is 0.0; it must be above 0, and at most 1"),
-        ({"top_k_share": 1.01}, "top_k_share is 1.01"),
-        ({"top_k_share": float("nan")}, "top_k_share is nan"),
         ({"run": "a b"}, "run is 'a b'; it must be 1 to 64 letters"),
     ],
 )

@@ -135,12 +135,6 @@ def test_what_is_given_now_is_the_only_thing_that_differs() -> None:
         assert NEW.continued(SPEC, {key}).changed_from(SPEC) == said
 
 
-def test_a_run_of_a_version_that_kept_no_preset_goes_on() -> None:
-    old = replace(SPEC, preset="")
-    assert NEW.continued(old, ()) == old
-    assert NEW.continued(old, {"preset"}) == NEW
-
-
 def test_a_learner_may_have_a_precision_of_its_own() -> None:
     assert SPEC.with_precision(None) == SPEC
     own = SPEC.with_precision(Precision.FP4)

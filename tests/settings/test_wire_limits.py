@@ -23,11 +23,7 @@ from islands.protocol.settings.choices import Pattern
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.leases import LEASES_HELD_MAX
 from islands.settings.run_spec import RunPlan, RunSpec
-from islands.settings.wire_limits import (
-    FRAGMENTS_MAX,
-    check_told,
-    limits_of,
-)
+from islands.settings.wire_limits import FRAGMENTS_MAX, check_told, limits_of
 from messaging.codec.frames import CHUNK_PREFIX_BYTES, Assembler, Codec, chunk_parts, head_frame
 from messaging.codec.limits import Limits
 from messaging.envelope import Envelope

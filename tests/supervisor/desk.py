@@ -3,13 +3,17 @@
 from dataclasses import replace
 from typing import TypeVar
 
-from islands.protocol.identities import Incarnation, Phase, Role, Status
+from islands.protocol.handlers import Received
+from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.protocol.messages.control import Command, CommandAnswer, Verb
-from islands.protocol.messages.membership import Heartbeat, Join, Joined
+from islands.protocol.messages.membership import Heartbeat, Join, Joined, Leave, Stop
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.supervisor import events
-from islands.protocol.supervisor.actions import Action, Send
+from islands.protocol.supervisor.actions import Action, KillProcess, Send, StartProcess
+from islands.protocol.supervisor.launching import LEARNERS
+from islands.protocol.supervisor.memory import SupervisorMemory
+from islands.protocol.supervisor.restarts import Restarts
 from islands.protocol.supervisor.state import SupervisorState
 from islands.protocol.tape.entry import Record
 
@@ -34,15 +38,13 @@ class Desk:
         """Whether those who join hold the run's key."""
         self.returns = True
         """Whether those who name an earlier incarnation hold its credential."""
-        settings = RunSettings(run="r", timing=timing)
+        settings, restarts = (
+            RunSettings(run="r", timing=timing),
+            {name: Restarts() for name in launched},
+        )
+        hub, syncers = "ws://hub:7070/supervisor", ("configured",)
         self.state = SupervisorState(
-            settings,
-            FINGERPRINT,
-            epoch=epoch,
-            address="ws://hub:7070/supervisor",
-            launched=launched,
-            syncers=("configured",),
-            now_s=0.0,
+            SupervisorMemory(settings, FINGERPRINT, epoch, hub, syncers, restarts, (LEARNERS,), 0.0)
         )
 
     def handle(self, event: events.Event) -> list[Action]:
@@ -77,6 +79,12 @@ class Desk:
     def hear(self, beat: Heartbeat, connection: int = 1) -> list[Action]:
         return self.handle(events.HeartbeatArrived(beat, connection))
 
+    def leave(self, name: str, incarnation: Incarnation, reason: str = "done") -> list[Action]:
+        return self.handle(Received(Leave(LearnerName(name), incarnation, reason), 0))
+
+    def stop(self, reason: str, connection: int) -> list[Action]:
+        return self.handle(Received(Stop(reason), connection))
+
     def command(
         self, verb: Verb, target: str = "", count: int = 1, *, genuine: bool = True
     ) -> CommandAnswer:
@@ -107,6 +115,14 @@ def sent(actions: list[Action], kind: type[T]) -> list[T]:
         for action in actions
         if isinstance(action, Send) and isinstance(action.message, kind)
     ]
+
+
+def started(actions: list[Action]) -> list[str]:
+    return [action.name for action in actions if isinstance(action, StartProcess)]
+
+
+def killed(actions: list[Action]) -> list[str]:
+    return [action.name for action in actions if isinstance(action, KillProcess)]
 
 
 def recorded(actions: list[Action]) -> list[str]:

@@ -18,6 +18,7 @@ from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy import NumpyTrainer
 from islands.protocol.credentials import Credentials
 from islands.protocol.identities import OPERATOR, Incarnation, LearnerName, Phase, Role, Status
+from islands.protocol.messages import membership as messages
 from islands.protocol.messages.control import (
     Command,
     CommandAnswer,
@@ -28,7 +29,6 @@ from islands.protocol.messages.control import (
 )
 from islands.protocol.messages.membership import (
     ASKS_AGAIN_S,
-    RUN_OVER,
     Evicted,
     Heartbeat,
     HeartbeatAck,
@@ -38,11 +38,10 @@ from islands.protocol.messages.membership import (
     Refused,
     RunSpecReply,
     RunSpecRequest,
-    Stop,
 )
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.supervisor.core import HANDLERS
+from islands.protocol.supervisor.memory import MESSAGES
 from islands.supervisor.actor import SupervisorActor
 from islands.supervisor.hooks import Hooks
 from messaging.envelope import Envelope
@@ -54,6 +53,7 @@ from tests.virtual import beside, virtual
 T = TypeVar("T")
 
 LAYOUT = NumpyTrainer(2).layout
+JOIN = Join(PROTOCOL, "run", Role.LEARNER, "ana", LAYOUT.fingerprint)
 FIGURES = StepFigures("p", 1, 8, 0.1, 0.1, 2.0, 0.0, 0.0, (), 0.0, 1, 1)
 
 
@@ -90,7 +90,7 @@ class Hub:
     @property
     def kept_shares(self) -> int:
         """Bytes that the supervisor keeps of what links told of the run's end."""
-        return sum(len(share) for share in self.actor._shares.values())  # noqa: SLF001
+        return sum(len(part) for part in self.actor._summaries.values())  # noqa: SLF001
 
     async def dial(self, name: str) -> Link:
         return await self.network.dial("supervisor", local=name)
@@ -109,9 +109,14 @@ class Hub:
     async def admit(self, name: str, role: Role = Role.LEARNER) -> tuple[Link, Joined]:
         link = await self.dial(name)
         proof = self.credentials.prove(name) if role is Role.SYNCER else ""
-        self.say(link, Join(PROTOCOL, "run", role, name, LAYOUT.fingerprint, proof=proof))
+        self.say(link, replace(JOIN, role=role, name=name, proof=proof))
         joined, _ = await self.hear(link, Joined)
         return link, joined
+
+
+def beat(joined: Joined) -> Heartbeat:
+    held, credential = joined.incarnation, joined.credential
+    return Heartbeat(Role.LEARNER, "ana", held, Phase.STEPPING, 9, credential)
 
 
 @asynccontextmanager
@@ -166,7 +171,7 @@ async def test_a_name_that_fills_a_frame_ends_its_link_and_not_the_hub(
 ) -> None:
     async with open_hub(tmp_path) as hub:
         link = await hub.dial("eve")
-        hub.say(link, Join(PROTOCOL, "run", Role.LEARNER, "\0" * characters, LAYOUT.fingerprint))
+        hub.say(link, replace(JOIN, name="\0" * characters))
         with pytest.raises(LinkClosed, match="at most 256 are allowed"):
             await link.receive()
         await hub.admit("ana")
@@ -178,7 +183,7 @@ async def test_notes_and_figures_are_of_whoever_was_admitted_on_the_link(tmp_pat
         link = await hub.dial("somebody")
         hub.say(link, Note("started", "{}"))
         hub.say(link, FIGURES)
-        hub.say(link, Join(PROTOCOL, "run", Role.LEARNER, "ana", LAYOUT.fingerprint))
+        hub.say(link, JOIN)
         await hub.hear(link, Joined)
         hub.say(link, Note("exit", "{}"))
         hub.say(link, FIGURES)
@@ -194,9 +199,8 @@ async def test_figures_of_a_process_end_with_its_incarnation(tmp_path: Path) -> 
         hub.say(cut_off, FIGURES)
         await settle(hub, cut_off)
         successor = await hub.dial("ana")
-        join = Join(PROTOCOL, "run", Role.LEARNER, "ana", LAYOUT.fingerprint)
         proof = joined.credential
-        hub.say(successor, replace(join, previous=joined.incarnation, credential=proof))
+        hub.say(successor, replace(JOIN, previous=joined.incarnation, credential=proof))
         await hub.hear(successor, Joined)
         hub.say(cut_off, replace(FIGURES, steps=2))
         await settle(hub, cut_off)
@@ -206,30 +210,12 @@ async def test_figures_of_a_process_end_with_its_incarnation(tmp_path: Path) -> 
 
 
 @virtual
-async def test_figures_count_that_come_right_behind_the_first_heartbeat(tmp_path: Path) -> None:
-    async with open_hub(tmp_path) as hub:
-        first, joined = await hub.admit("ana")
-        first.close("lost")
-        link = await hub.dial("ana")
-        beat = Heartbeat(
-            Role.LEARNER, "ana", joined.incarnation, Phase.STEPPING, 9, joined.credential
-        )
-        hub.say(link, beat)
-        hub.say(link, FIGURES)
-        await settle(hub, link)
-        assert hub.figures == [("ana", 1)]
-
-
-@virtual
 async def test_a_refused_process_notes_nothing(tmp_path: Path) -> None:
     async with open_hub(tmp_path) as hub:
         _, joined = await hub.admit("ana")
         other = await hub.dial("ana")
-        hub.say(other, Join(PROTOCOL, "run", Role.LEARNER, "ana", LAYOUT.fingerprint))
-        hub.say(
-            other,
-            Heartbeat(Role.LEARNER, "ana", joined.incarnation, Phase.STEPPING, 9, "forged"),
-        )
+        hub.say(other, JOIN)
+        hub.say(other, replace(beat(joined), credential="forged"))
         hub.say(other, Note("exit", "{}"))
         hub.say(other, Leave(LearnerName("ana"), joined.incarnation, "not me"))
         await settle(hub, other)
@@ -249,8 +235,7 @@ async def test_only_members_of_this_beginning_end_a_supervisor(tmp_path: Path, b
         supervisor_epoch=9,
         supervisor_proof=earlier.prove_supervisor(9),
     )
-    join = Join(PROTOCOL, "run", Role.LEARNER, "ana", LAYOUT.fingerprint)
-    shown = replace(join, previous=held, credential=earlier.sign("ana", held))
+    shown = replace(JOIN, previous=held, credential=earlier.sign("ana", held))
 
     if begun:
         async with open_hub(tmp_path) as hub:
@@ -280,15 +265,14 @@ async def test_a_genuine_heartbeat_names_a_link(tmp_path: Path) -> None:
         first, joined = await hub.admit("ana")
         first.close("lost")
         link = await hub.dial("ana")
-        beat = Heartbeat(
-            Role.LEARNER, "ana", joined.incarnation, Phase.STEPPING, 9, joined.credential
-        )
         hub.say(link, Note("exit", "{}"))
-        hub.say(link, beat)
+        hub.say(link, beat(joined))
+        hub.say(link, FIGURES)
         await hub.hear(link, HeartbeatAck)
         hub.say(link, Leave(LearnerName("ana"), joined.incarnation, "drained"))
         await settle(hub, link)
         assert hub.noted == [("ana", "exit")]
+        assert hub.figures == [("ana", 1)]
         assert hub.actor.state.members["ana"].status is Status.LEFT
 
 
@@ -299,7 +283,7 @@ async def test_the_end_comes_with_the_syncers_share_and_is_answered(tmp_path: Pa
         learner, _ = await hub.admit("ana")
         hub.say(syncer, RunEnded("tokens"), b'{"tokens": 7}')
         for link in (syncer, learner):
-            stop, _ = await hub.hear(link, Stop)
+            stop, _ = await hub.hear(link, messages.Stop)
             assert stop.reason == "tokens"
 
     assert hub.ended == [("tokens", b'{"tokens": 7}')]
@@ -313,26 +297,27 @@ async def test_the_supervisor_stays_for_those_who_wait_to_take_part(tmp_path: Pa
         hub.say(await hub.dial("away"), question)
         syncer, _ = await hub.admit("syncer", Role.SYNCER)
         hub.say(syncer, RunEnded("tokens"), b"{}")
-        await hub.hear(syncer, Stop)
+        await hub.hear(syncer, messages.Stop)
         await asyncio.sleep(ASKS_AGAIN_S)
         link = await hub.dial("away")
         hub.say(link, question)
         refused, _ = await hub.hear(link, Refused)
-        assert refused.reason == f"{RUN_OVER}: tokens"
+        assert refused.reason == f"{messages.RUN_OVER}: tokens"
         assert not hub.actor.ref.stopped
         await asyncio.sleep(ASKS_AGAIN_S)
         assert hub.actor.ref.stopped
 
 
-@pytest.mark.parametrize("body", [RunEnded("enough"), Stop("enough")])
+@pytest.mark.parametrize("member", [True, False])
 @virtual
-async def test_nobody_but_a_syncer_ends_the_run(tmp_path: Path, body: RunEnded | Stop) -> None:
+async def test_nobody_but_a_syncer_ends_the_run(tmp_path: Path, *, member: bool) -> None:
     async with open_hub(tmp_path) as hub:
-        link, _ = await hub.admit("ana")
-        hub.say(link, body, b"{}")
+        link = (await hub.admit("ana"))[0] if member else await hub.dial("stranger")
+        hub.say(link, RunEnded("enough"), bytes(1 << 20))
         await settle(hub, link)
         assert hub.actor.state.finished is None
         assert not hub.ended
+        assert not hub.kept_shares
 
 
 @pytest.mark.parametrize("key", [b"a key for the tests alone", b"another key of this length"])
@@ -347,34 +332,19 @@ async def test_a_command_needs_the_runs_key(tmp_path: Path, key: bytes) -> None:
 
 
 @virtual
-async def test_no_member_has_an_operators_proof(tmp_path: Path) -> None:
-    async with open_hub(tmp_path) as hub:
-        link = await hub.dial(OPERATOR)
-        hub.say(link, Join(PROTOCOL, "run", Role.LEARNER, OPERATOR, LAYOUT.fingerprint))
-        refused, _ = await hub.hear(link, Refused)
-        assert "reserved" in refused.reason
-        link, joined = await hub.admit("ana")
-        assert joined.incarnation != Incarnation(0, 0)
-        hub.say(link, Command(Verb.STOP, joined.credential))
-        answer, _ = await hub.hear(link, CommandAnswer)
-        assert not answer.done
-
-
-@virtual
 async def test_a_name_is_given_up_only_to_the_credential_of_its_incarnation(tmp_path: Path) -> None:
     async with open_hub(tmp_path) as hub:
         _, joined = await hub.admit("ana")
         mallory = await hub.dial("mallory")
-        join = Join(PROTOCOL, "run", Role.LEARNER, "ana", LAYOUT.fingerprint)
         for counter in range(1, 4):
             guess = Incarnation(joined.incarnation.epoch, counter)
-            hub.say(mallory, replace(join, previous=guess, credential="guessed"))
+            hub.say(mallory, replace(JOIN, previous=guess, credential="guessed"))
             refused, _ = await hub.hear(mallory, Refused)
             assert "taken by a live learner" in refused.reason
         assert hub.actor.state.members["ana"].incarnation == joined.incarnation
         again = await hub.dial("ana")
         proof = joined.credential
-        hub.say(again, replace(join, previous=joined.incarnation, credential=proof))
+        hub.say(again, replace(JOIN, previous=joined.incarnation, credential=proof))
         assert (await hub.hear(again, Joined))[0].incarnation > joined.incarnation
 
 
@@ -384,10 +354,7 @@ async def test_a_claim_of_a_newer_supervisor_ends_nothing_without_its_proof(tmp_
     async with open_hub(tmp_path) as hub:
         link, joined = await hub.admit("ana")
         assert joined.supervisor_proof == hub.credentials.prove_supervisor(1)
-        word = Heartbeat(
-            *(Role.LEARNER, "ana", joined.incarnation, Phase.STARVED, 0, joined.credential),
-            supervisor_epoch=9,
-        )
+        word = replace(beat(joined), supervisor_epoch=9)
         for proof in ("", joined.supervisor_proof, hub.credentials.prove_epoch(9, "start")):
             hub.say(link, replace(word, supervisor_proof=proof))
             ack, _ = await hub.hear(link, HeartbeatAck)
@@ -399,8 +366,7 @@ async def test_a_link_that_speaks_for_two_names_is_ended(tmp_path: Path) -> None
     async with open_hub(tmp_path) as hub:
         link, _ = await hub.admit("ana")
         for number in range(254):
-            join = Join(PROTOCOL, "run", Role.LEARNER, f"name-{number}", LAYOUT.fingerprint)
-            hub.say(link, join)
+            hub.say(link, replace(JOIN, name=f"name-{number}"))
         await ended(link)
         assert list(hub.actor.state.members) == ["ana"]
         assert hub.actor.mailbox.high_water < 10
@@ -415,7 +381,7 @@ async def test_what_no_check_foresaw_ends_its_sender_and_not_the_supervisor(
 
     async with open_hub(tmp_path) as hub:
         other, _ = await hub.admit("ben")
-        monkeypatch.setattr(HANDLERS, "handle", fail)
+        monkeypatch.setattr(MESSAGES, "handle", fail)
         link = await hub.dial("ana")
         hub.say(link, RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
         await ended(link)
@@ -440,23 +406,12 @@ async def test_what_cannot_be_kept_ends_its_sender_and_not_the_supervisor(
 
 
 @virtual
-async def test_the_end_of_a_run_is_kept_from_nobody_but_a_syncer(tmp_path: Path) -> None:
-    async with open_hub(tmp_path) as hub:
-        links = [await hub.dial(f"stranger-{number}") for number in range(8)]
-        for link in links:
-            hub.say(link, RunEnded("enough"), bytes(1 << 20))
-            await settle(hub, link)
-        assert not hub.kept_shares
-        assert hub.actor.state.finished is None
-
-
-@virtual
 async def test_notes_of_who_has_yet_to_be_admitted_are_bounded_in_size(tmp_path: Path) -> None:
     async with open_hub(tmp_path) as hub:
         link = await hub.dial("ana")
         hub.say(link, Note("exit", '{"reason": "' + "x" * 5000 + '"}'))
         hub.say(link, Note("started", "{}"))
-        hub.say(link, Join(PROTOCOL, "run", Role.LEARNER, "ana", LAYOUT.fingerprint))
+        hub.say(link, JOIN)
         await hub.hear(link, Joined)
         assert hub.noted == [("ana", "started")]
 

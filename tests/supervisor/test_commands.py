@@ -4,39 +4,34 @@ import pytest
 
 from islands.protocol.handlers import Received
 from islands.protocol.identities import LearnerName, Phase, Role, Status
+from islands.protocol.messages import membership as messages
 from islands.protocol.messages.control import Drain, Verb
-from islands.protocol.messages.membership import (
-    Evicted,
-    Heartbeat,
-    Leave,
-    MembershipChanged,
-    Refused,
-    Stop,
-)
-from islands.protocol.supervisor.actions import Action, KillProcess, StartProcess
+from islands.protocol.messages.membership import Evicted, Leave, MembershipChanged, Stop
 from islands.protocol.supervisor.commands import ADDED_MAX
 from islands.protocol.supervisor.events import LinkClosed, ProcessEnded
 from islands.protocol.supervisor.eviction import drain_limit_s
-from tests.supervisor.desk import TIMING, Desk, beat, recorded, sent, syncer_beat
-
-
-def started(actions: list[Action]) -> list[str]:
-    return [action.name for action in actions if isinstance(action, StartProcess)]
-
-
-def killed(actions: list[Action]) -> list[str]:
-    return [action.name for action in actions if isinstance(action, KillProcess)]
+from tests.supervisor.desk import (
+    TIMING,
+    Desk,
+    beat,
+    killed,
+    recorded,
+    sent,
+    started,
+    syncer_beat,
+)
 
 
 def test_without_the_runs_key_nothing_is_done() -> None:
     desk = Desk()
     desk.admit("a")
-    answer = desk.command(Verb.DRAIN, "a", genuine=False)
-    assert not answer.done
-    assert "not made with the run's key" in answer.told
-    assert not answer.members
-    assert recorded(desk.actions) == ["refused"]
-    assert not sent(desk.actions, Drain)
+    for verb in (Verb.DRAIN, Verb.EVICT):
+        answer = desk.command(verb, "a", genuine=False)
+        assert not answer.done
+        assert "not made with the run's key" in answer.told
+        assert not answer.members
+        assert recorded(desk.actions) == ["refused"]
+    assert desk.status() is Status.LIVE
 
 
 def test_status_lists_members_of_all_roles() -> None:
@@ -63,7 +58,7 @@ def test_a_syncer_that_cannot_write_its_journal_is_told_of() -> None:
     """Nothing is merged, while learners step on as if all were well."""
     desk = Desk()
     syncer = desk.admit("s", 9, role=Role.SYNCER)
-    desk.hear(Heartbeat(Role.SYNCER, "s", syncer, Phase.BLOCKED, 0, epoch=1), 9)
+    desk.hear(messages.Heartbeat(Role.SYNCER, "s", syncer, Phase.BLOCKED, 0, epoch=1), 9)
     told = desk.command(Verb.STATUS).told
     assert "goes on, but the syncer's journal cannot be written, so nothing is merged," in told
 
@@ -79,7 +74,7 @@ def test_a_drained_learner_is_asked_to_leave_until_it_has_left() -> None:
     assert sent(desk.hear(beat(a)), Drain)
     desk.handle(LinkClosed(1))
     assert sent(desk.hear(beat(a), 2), Drain)
-    desk.handle(Received(Leave(LearnerName("a"), a, "drained"), 0))
+    desk.leave("a", a, "drained")
     assert desk.status() is Status.LEFT
 
 
@@ -89,7 +84,7 @@ def test_a_drained_process_is_not_started_again(leaves: bool) -> None:  # noqa: 
     a = desk.admit("a", 1)
     desk.command(Verb.DRAIN, "a")
     if leaves:
-        desk.handle(Received(Leave(LearnerName("a"), a, "drained"), 0))
+        desk.leave("a", a, "drained")
     assert not started(desk.handle(ProcessEnded("a", "" if leaves else "killed (9)")))
 
 
@@ -99,7 +94,7 @@ def test_a_drained_learner_that_somebody_starts_again_may_stay() -> None:
     desk.command(Verb.DRAIN, "a")
     again = desk.admit("a", 1, previous=a)
     assert sent(desk.hear(beat(again)), Drain)
-    desk.handle(Received(Leave(LearnerName("a"), again, "drained"), 0))
+    desk.leave("a", again, "drained")
     third = desk.admit("a", 2)
     assert not sent(desk.hear(beat(third), 2), Drain)
     assert started(desk.handle(ProcessEnded("a", "killed (9)"))) == ["a"]
@@ -176,7 +171,7 @@ def test_an_evicted_process_may_not_come_back_and_a_new_one_may() -> None:
     desk = Desk()
     a = desk.admit("a", 1)
     desk.command(Verb.EVICT, "a")
-    (word,) = sent(desk.join("a", 1, previous=a), Refused)
+    (word,) = sent(desk.join("a", 1, previous=a), messages.Refused)
     assert not word.retry
     assert word.reason == "evicted by an operator; start it again if it is to take part"
     again = desk.admit("a", 2)
@@ -184,25 +179,16 @@ def test_an_evicted_process_may_not_come_back_and_a_new_one_may() -> None:
     assert desk.status() is Status.LIVE
 
 
-def test_evicting_needs_the_runs_key_and_a_learner_that_is_here() -> None:
-    desk = Desk()
-    desk.admit("a", 1)
-    assert not desk.command(Verb.EVICT, "a", genuine=False).done
-    assert desk.status() is Status.LIVE
-    assert desk.command(Verb.EVICT, "b").told == (
-        "there is no learner 'b' here; the learners are: a"
-    )
-
-
-def test_who_is_not_here_cannot_be_drained() -> None:
+@pytest.mark.parametrize("verb", [Verb.DRAIN, Verb.EVICT])
+def test_who_is_not_here_cannot_be_drained(verb: Verb) -> None:
     desk = Desk()
     gone = desk.admit("gone", 1)
     desk.admit("a", 2)
     desk.admit("b", 3)
     desk.admit("s", 4, role=Role.SYNCER)
-    desk.handle(Received(Leave(LearnerName("gone"), gone, "enough"), 0))
+    desk.leave("gone", gone, "enough")
     for target in ("gone", "s", "c"):
-        answer = desk.command(Verb.DRAIN, target)
+        answer = desk.command(verb, target)
         assert not answer.done
         assert answer.told == f"there is no learner {target!r} here; the learners are: a, b"
 
@@ -240,17 +226,16 @@ def test_where_nothing_is_launched_a_learner_is_started_by_hand() -> None:
 
 def test_a_pause_reaches_the_syncer_with_the_view() -> None:
     """It is told at once, and with every heartbeat; nothing is said before there was a command."""
-    desk = Desk()
-    syncer = desk.admit("s", 9, role=Role.SYNCER)
-    (view,) = sent(desk.hear(syncer_beat(syncer), 9), MembershipChanged)
+    desk = Desk(epoch=2)
+    syncer = syncer_beat(desk.admit("s", 9, role=Role.SYNCER))
+    (view,) = sent(desk.hear(syncer, 9), MembershipChanged)
     assert view.paused is None
-    assert desk.command(Verb.PAUSE).done
-    assert [view.paused for view in sent(desk.actions, MembershipChanged)] == [True]
-    assert recorded(desk.actions) == ["commanded"]
-    (view,) = sent(desk.hear(syncer_beat(syncer), 9), MembershipChanged)
-    assert view.paused is True
-    desk.command(Verb.RESUME)
-    assert [view.paused for view in sent(desk.actions, MembershipChanged)] == [False]
+    for verb, paused in ((Verb.RESUME, False), (Verb.PAUSE, True), (Verb.RESUME, False)):
+        assert desk.command(verb).done, "a restarted supervisor can resume, too"
+        assert [view.paused for view in sent(desk.actions, MembershipChanged)] == [paused]
+        assert recorded(desk.actions) == ["commanded"]
+        (view,) = sent(desk.hear(syncer, 9), MembershipChanged)
+        assert view.paused is paused
 
 
 def test_pausing_twice_is_pausing_once() -> None:
@@ -262,32 +247,17 @@ def test_pausing_twice_is_pausing_once() -> None:
     assert desk.command(Verb.STATUS).told.startswith("run r is paused")
 
 
-def test_a_restarted_supervisor_can_resume() -> None:
-    desk = Desk(epoch=2)
-    desk.hear(syncer_beat(desk.admit("s", 9, role=Role.SYNCER)), 9)
-    assert desk.command(Verb.RESUME).done
-    assert [view.paused for view in sent(desk.actions, MembershipChanged)] == [False]
-
-
 def test_stop_asks_the_syncer_for_a_proper_end() -> None:
     desk = Desk()
     syncer = desk.admit("s", 9, role=Role.SYNCER)
-    answer = desk.command(Verb.STOP)
-    assert answer.done
-    assert "closes the last rounds" in answer.told
+    assert "closes the last rounds" in desk.command(Verb.STOP, "the money is spent").told
     (stop,) = sent(desk.actions, Stop)
+    desk.command(Verb.STOP)
+    assert sent(desk.actions, Stop) == [stop] == [Stop("the money is spent")]
     assert sent(desk.hear(syncer_beat(syncer, epoch=2), 9), Stop) == [stop]
     assert desk.state.finished is None
     desk.handle(Received(stop, 9))
     assert desk.state.finished == stop.reason
-
-
-def test_a_stop_may_say_why() -> None:
-    desk = Desk()
-    desk.admit("s", 9, role=Role.SYNCER)
-    desk.command(Verb.STOP, "the money is spent")
-    desk.command(Verb.STOP)
-    assert desk.state.core.stopping == "the money is spent"
 
 
 def test_without_a_syncer_the_end_waits_for_one() -> None:
@@ -302,7 +272,7 @@ def test_without_a_syncer_the_end_waits_for_one() -> None:
 def test_a_finished_run_takes_no_commands(verb: Verb) -> None:
     desk = Desk(launched=("learner-0",))
     desk.admit("s", 9, role=Role.SYNCER)
-    desk.handle(Received(Stop("tokens"), 9))
+    desk.stop("tokens", 9)
     answer = desk.command(verb, "learner-0")
     assert answer.told == "the run is over: tokens"
     assert answer.done is (verb is Verb.STATUS)

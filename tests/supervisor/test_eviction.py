@@ -61,20 +61,23 @@ def test_what_has_ended_stays_ended(status: Status) -> None:
 
 def stepping(step_s: float, *, steps: int = 3) -> MemberRecord:
     """A learner whose last step was heard at time `steps * step_s`."""
-    found = member()
+    learner = member()
     for step in range(steps + 1):
-        found.heard(Phase.STEPPING, step, step * step_s)
-    return found
+        learner.heard(Phase.STEPPING, step, step * step_s)
+    return learner
+
+
+def heard(learner: MemberRecord, at_s: float, step: int = 0) -> Status:
+    """The status of a learner that is heard in its present phase."""
+    learner.heard(learner.phase, step, at_s)
+    return judge(learner, TIMING, at_s)
 
 
 def test_alive_without_a_step_is_stalled() -> None:
     hung = stepping(1.0)
-    hung.heard(Phase.STEPPING, 3, 32.9)
-    assert judge(hung, TIMING, 32.9) is Status.LIVE
-    hung.heard(Phase.STEPPING, 3, 33.0)
-    assert judge(hung, TIMING, 33.0) is Status.STALLED
-    hung.heard(Phase.STEPPING, 4, 33.5)
-    assert judge(hung, TIMING, 33.5) is Status.LIVE
+    assert heard(hung, 32.9, 3) is Status.LIVE
+    assert heard(hung, 33.0, 3) is Status.STALLED
+    assert heard(hung, 33.5, 4) is Status.LIVE
 
 
 @pytest.mark.parametrize(
@@ -83,33 +86,27 @@ def test_alive_without_a_step_is_stalled() -> None:
 def test_a_learner_gets_five_of_its_own_steps(step_s: float, limit_s: float) -> None:
     """At least `stalled_s`, so that fast steps are not judged by the way a heartbeat takes."""
     slow, last_s = stepping(step_s), 3 * step_s
-    found = standstill(slow, TIMING, last_s)
-    assert found is not None
-    assert found.place is StallPoint.STEP
-    assert found.limit_s == pytest.approx(limit_s)
-    for waited_s, status in ((limit_s - 0.1, Status.LIVE), (limit_s + 0.1, Status.STALLED)):
-        slow.heard(Phase.STEPPING, 3, last_s + waited_s)
-        assert judge(slow, TIMING, last_s + waited_s) is status
+    stall = standstill(slow, TIMING, last_s)
+    assert stall is not None
+    assert stall.point is StallPoint.STEP
+    assert stall.limit_s == pytest.approx(limit_s)
+    assert heard(slow, last_s + limit_s - 0.1, 3) is Status.LIVE
+    assert heard(slow, last_s + limit_s + 0.1, 3) is Status.STALLED
 
 
 @pytest.mark.parametrize("steps", [0, 1])
 def test_before_a_step_was_measured_it_may_take_as_long_as_compiling(steps: int) -> None:
-    first = member()
-    for step in range(steps + 1):
-        first.heard(Phase.STEPPING, step, 90.0 * step)
-    at_s = 90.0 * steps + 599.0
-    first.heard(Phase.STEPPING, steps, at_s)
-    assert judge(first, TIMING, at_s) is Status.LIVE
-    first.heard(Phase.STEPPING, steps, at_s + 1.0)
-    assert judge(first, TIMING, at_s + 1.0) is Status.STALLED
+    first = stepping(90.0, steps=steps)
+    assert heard(first, 90.0 * steps + 599.0, steps) is Status.LIVE
+    assert heard(first, 90.0 * steps + 600.0, steps) is Status.STALLED
 
 
 def test_the_first_step_is_not_taken_for_the_length_of_a_step() -> None:
     learner = member()
     for step in range(4):
         learner.heard(Phase.STEPPING, step, 400.0 * (step > 0) + step)
-    found = standstill(learner, TIMING, 403.0)
-    assert found == Standstill(StallPoint.STEP, 0.0, 30.0)
+    stall = standstill(learner, TIMING, 403.0)
+    assert stall == Standstill(StallPoint.STEP, 0.0, 30.0)
 
 
 def test_a_step_that_is_long_now_and_then_is_no_stall() -> None:
@@ -117,9 +114,9 @@ def test_a_step_that_is_long_now_and_then_is_no_stall() -> None:
     for step in range(1, 40):
         now_s += 20.0 if step % 10 == 0 else 1.0
         learner.heard(Phase.STEPPING, step, now_s)
-    found = standstill(learner, TIMING, now_s)
-    assert found is not None
-    assert found.limit_s == pytest.approx(100.0)
+    stall = standstill(learner, TIMING, now_s)
+    assert stall is not None
+    assert stall.limit_s == pytest.approx(100.0)
 
 
 def test_who_compiles_within_a_step_has_the_time_of_compiling() -> None:
@@ -134,26 +131,21 @@ def test_who_compiles_within_a_step_has_the_time_of_compiling() -> None:
 
 def test_compiling_has_a_limit_of_its_own() -> None:
     compiling = member(Phase.COMPILING)
-    compiling.heard(Phase.COMPILING, 0, 599.0)
-    assert judge(compiling, TIMING, 599.0) is Status.LIVE
-    compiling.heard(Phase.COMPILING, 0, 600.0)
-    assert judge(compiling, TIMING, 600.0) is Status.STALLED
+    assert heard(compiling, 599.0) is Status.LIVE
+    assert heard(compiling, 600.0) is Status.STALLED
 
 
 @pytest.mark.parametrize(
     "phase", [Phase.JOINING, Phase.HEALING, Phase.STARVED, Phase.PAUSED, Phase.FINISHED]
 )
 def test_who_does_not_step_by_intention_is_never_stalled(phase: Phase) -> None:
-    waiting = member(phase)
-    waiting.heard(phase, 0, 10_000.0)
-    assert judge(waiting, TIMING, 10_000.0) is Status.LIVE
+    assert heard(member(phase), 10_000.0) is Status.LIVE
 
 
 def test_a_change_of_phase_starts_the_limit_anew() -> None:
     learner = member(Phase.COMPILING)
     learner.heard(Phase.STEPPING, 0, 500.0)
-    learner.heard(Phase.STEPPING, 0, 529.0)
-    assert judge(learner, TIMING, 529.0) is Status.LIVE
+    assert heard(learner, 529.0) is Status.LIVE
 
 
 def test_our_own_pause_moves_every_deadline() -> None:
@@ -169,10 +161,8 @@ def test_our_own_pause_is_no_part_of_a_members_work(phase: Phase) -> None:
     learner = member(phase)
     learner.heard(phase, 0, 300.0)
     learner.shift(400.0, TIMING)
-    learner.heard(phase, 0, 999.0)
-    assert judge(learner, TIMING, 999.0) is Status.LIVE
-    learner.heard(phase, 0, 1000.0)
-    assert judge(learner, TIMING, 1000.0) is Status.STALLED
+    assert heard(learner, 999.0) is Status.LIVE
+    assert heard(learner, 1000.0) is Status.STALLED
 
 
 @pytest.mark.parametrize(

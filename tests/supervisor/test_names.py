@@ -2,14 +2,13 @@
 
 import pytest
 
-from islands.protocol.identities import Incarnation, Role, Status, wrong_name
+from islands.protocol.identities import Role, Status, wrong_name
 from islands.protocol.messages.membership import Joined, Refused
 from islands.protocol.messages.registry import MESSAGE_TYPES
-from islands.protocol.supervisor.core import ENDED_REMEMBERED
-from islands.protocol.supervisor.names import LINES_KEPT, Lineages
+from islands.protocol.supervisor.memory import ENDED_REMEMBERED
 from messaging.codec.frames import Codec
 from messaging.envelope import Envelope
-from tests.supervisor.desk import Desk, beat, sent
+from tests.supervisor.desk import Desk, sent
 
 
 @pytest.mark.parametrize("name", ["a", "A-1", "learner-0", "host.example_2", "x" * 64, "7"])
@@ -63,14 +62,6 @@ def test_a_syncer_takes_its_name_from_a_learner() -> None:
     assert desk.state.members["s"].role is Role.SYNCER
 
 
-def test_whose_memory_is_intact_may_replace_itself() -> None:
-    desk = Desk()
-    first = desk.admit("a", 1)
-    second = desk.admit("a", 1, previous=first)
-    assert second > first
-    assert desk.status() is Status.LIVE
-
-
 def test_a_guessed_incarnation_replaces_nobody() -> None:
     desk = Desk()
     first = desk.admit("a", 1)
@@ -81,26 +72,16 @@ def test_a_guessed_incarnation_replaces_nobody() -> None:
 
 
 @pytest.mark.parametrize("away_s", [4, 6], ids=["suspect", "evicted"])
-def test_a_name_taken_in_its_owners_absence_goes_back_to_it(away_s: int) -> None:
+def test_a_name_taken_in_its_owners_absence_stays_with_the_later_process(away_s: int) -> None:
     desk = Desk()
     owner = desk.admit("a", 1)
     desk.wait(away_s)
     other = desk.admit("a", 2)
-    desk.wait(1, beat(other))
-    back = desk.admit("a", 3, previous=owner)
-    (refused,) = sent(desk.join("a", 2, previous=other), Refused)
+    (refused,) = sent(desk.join("a", 3, previous=owner), Refused)
     assert refused.retry
-    again = desk.admit("a", 4, previous=back)
-    (refused,) = sent(desk.join("a", 2, previous=other), Refused)
-    assert desk.state.members["a"].incarnation == again
-
-
-def test_a_process_that_was_started_again_has_its_name_at_once() -> None:
-    desk = Desk()
-    desk.admit("a", 1)
+    assert desk.state.members["a"].incarnation == other
     desk.wait(4)
-    assert desk.status() is Status.SUSPECT
-    assert sent(desk.join("a", 2), Joined)
+    assert desk.admit("a", 3, previous=owner) > other
 
 
 def test_a_join_that_comes_twice_changes_nothing_the_second_time() -> None:
@@ -111,16 +92,6 @@ def test_a_join_that_comes_twice_changes_nothing_the_second_time() -> None:
     (refused,) = sent(desk.join("a", 2, previous=first), Refused)
     assert refused.retry
     assert desk.state.members["a"].incarnation == third
-
-
-def test_lines_are_remembered_of_a_bounded_number_of_incarnations() -> None:
-    lines = Lineages()
-    for counter in range(1, 1000):
-        before = Incarnation(1, counter - 1) if counter > 1 else None
-        lines.admit(Incarnation(1, counter), before)
-    assert len(lines.begun) == LINES_KEPT
-    assert lines.of(Incarnation(1, 999)) == Incarnation(1, 1)
-    assert lines.of(Incarnation(1, 7)) == Incarnation(1, 7)
 
 
 def test_names_that_differ_in_case_only_are_refused() -> None:

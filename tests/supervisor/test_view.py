@@ -1,16 +1,15 @@
 """Thousands of members: what changed is told, in pages, and no event looks at everybody."""
 
-from islands.protocol.handlers import Received
-from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
+from islands.protocol.identities import Incarnation, Phase, Role, Status
 from islands.protocol.membership import SupervisorView
 from islands.protocol.messages.control import Command, CommandAnswer, Verb
-from islands.protocol.messages.membership import Heartbeat, Leave, MembershipChanged
+from islands.protocol.messages.membership import Heartbeat, MembershipChanged
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.settings.run import Timing
 from islands.protocol.supervisor.actions import Action
 from islands.protocol.supervisor.commands import NAMES_MAX
-from islands.protocol.supervisor.core import ENDED_REMEMBERED
 from islands.protocol.supervisor.events import CommandArrived, LinkClosed, Ticked
+from islands.protocol.supervisor.memory import ENDED_REMEMBERED
 from messaging.codec.frames import Codec
 from messaging.envelope import Envelope
 from tests.supervisor.desk import TIMING, Desk, beat, sent
@@ -70,9 +69,12 @@ def test_a_syncer_is_told_what_changed_and_no_more() -> None:
     assert [(m.name, m.status) for page in pages for m in page.members] == [
         ("0006", Status.SUSPECT)
     ]
-    gone = Leave(LearnerName("0009"), admitted["0009"], "done")
-    assert names_of(taken(view, desk.handle(Received(gone, 0)))) == ["0009"]
+    (page,) = taken(view, desk.leave("0009", admitted["0009"]))
+    assert [(m.incarnation, m.status) for m in page.members] == [(admitted["0009"], Status.LEFT)]
     assert "0009" not in view.listed
+    (page,) = taken(view, desk.join("0006", 7))
+    successor = desk.state.members["0006"].incarnation
+    assert [(m.incarnation, m.status) for m in page.members] == [(successor, Status.LIVE)]
     (answer,) = taken(view, ask(desk))
     assert (answer.members, answer.begins, answer.more) == ((), False, False)
     assert not sent(desk.handle(Ticked()), MembershipChanged)
@@ -82,15 +84,15 @@ def test_no_event_but_a_tick_goes_through_the_members() -> None:
     desk, admitted = crowd()
     view = SupervisorView()
     taken(view, ask(desk))
-    core = desk.state.core
-    core.members = Unscanned(core.members)
-    core.here[Role.LEARNER] = Unscanned(core.here[Role.LEARNER])
+    memory = desk.state.memory
+    memory.members = Unscanned(memory.members)
+    memory.here[Role.LEARNER] = Unscanned(memory.here[Role.LEARNER])
     desk.hear(beat(admitted["0003"], "0003"), 4)
     ask(desk)
     desk.handle(LinkClosed(7))
     desk.join("0006", 7)
     desk.join("late", 4000)
-    desk.handle(Received(Leave(LearnerName("0009"), admitted["0009"], "done"), 0))
+    desk.leave("0009", admitted["0009"])
     desk.hear(beat(admitted["0009"], "0009"), 10)
     assert desk.status("late") is Status.LIVE
 
@@ -101,7 +103,7 @@ def test_a_syncer_that_was_away_is_sent_the_whole_view_with_those_that_ended() -
     taken(view, ask(desk))
     desk.handle(LinkClosed(SYNCER_LINK))
     assert not sent(desk.handle(LinkClosed(3)), MembershipChanged)
-    desk.handle(Received(Leave(LearnerName("0009"), admitted["0009"], "done"), 0))
+    desk.leave("0009", admitted["0009"])
     pages = taken(view, ask(desk, SYNCER_LINK + 1))
     assert pages[0].begins
     assert names_of(pages) == list(admitted)
@@ -115,7 +117,7 @@ def test_who_ended_and_is_forgotten_is_in_no_view_that_begins_anew() -> None:
     taken(view, ask(desk))
     desk.handle(LinkClosed(SYNCER_LINK))
     for name in list(admitted)[1:]:
-        desk.handle(Received(Leave(LearnerName(name), admitted[name], "done"), 0))
+        desk.leave(name, admitted[name])
     assert len(view.listed) == len(admitted)
     taken(view, ask(desk, SYNCER_LINK + 1))
     assert view.complete
@@ -135,7 +137,7 @@ def test_a_whole_crowd_that_ends_at_once_is_told_before_it_is_forgotten() -> Non
     assert desk.evictions == CROWD
     assert set(told) >= set(admitted)
     assert not view.listed
-    assert len(desk.state.core.ended) == ENDED_REMEMBERED
+    assert len(desk.state.memory.ended) == ENDED_REMEMBERED
 
 
 def test_an_operator_is_told_of_hundreds_in_answers_that_fit_a_frame() -> None:

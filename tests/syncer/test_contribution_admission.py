@@ -17,7 +17,7 @@ from islands.protocol.syncer.plausibility import (
     Check,
     NormGauge,
 )
-from islands.protocol.tape.round_entries import KeptOut
+from islands.protocol.tape.process_entries import KeptOut
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded
 
 BROKEN = Check(schema_ok=False, digest_ok=False, finite=False, norm=0.0)

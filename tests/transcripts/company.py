@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from typing import cast
 
 from islands.protocol import sessions
 from islands.protocol.credentials import Credentials
@@ -30,12 +31,11 @@ from islands.protocol.messages.membership import (
 )
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import FragmentUpdate, Hello, Welcome
-from islands.protocol.observer import actions as observer_actions
-from islands.protocol.observer import events as observer_events
-from islands.protocol.observer.state import ObserverState
+from islands.protocol.observer import state as observer
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor import actions as supervisor_actions
 from islands.protocol.supervisor import events as supervisor_events
+from islands.protocol.supervisor.memory import SupervisorMemory
 from islands.protocol.supervisor.state import SupervisorState
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
@@ -49,7 +49,6 @@ from tests.transcripts.people import (
     Learner,
     Observer,
     Parcel,
-    Peer,
     Syncer,
     ToSupervisor,
     ToSyncer,
@@ -150,7 +149,7 @@ class Company:
         due = [one.state.deadline_s(self.now_s) for one in self.syncers.values()]
         due += [at_s for at_s, _ in self._timers]
         if self.supervisor is not None:
-            due.append(self.supervisor.core.ticked_s + self.settings.timing.heartbeat_s / 2)
+            due.append(self.supervisor.memory.ticked_s + self.settings.timing.heartbeat_s / 2)
         return min([at_s for at_s in due if at_s > self.now_s], default=float("inf"))
 
     def _ring(self) -> None:
@@ -168,13 +167,10 @@ class Company:
 
     def start_supervisor(self) -> None:
         """There is a supervisor from now on; without one, whoever asks is admitted."""
-        where = (SYNCER,)
         self.supervisor = SupervisorState(
-            *(self.settings, FINGERPRINT),
-            epoch=1,
-            address=SUPERVISOR,
-            syncers=where,
-            now_s=self.now_s,
+            SupervisorMemory(
+                *(self.settings, FINGERPRINT, 1, SUPERVISOR, (SYNCER,), {}, ()), self.now_s
+            )
         )
 
     def _supervisor(self, event: supervisor_events.Event) -> None:
@@ -192,9 +188,9 @@ class Company:
             if isinstance(message, MembershipChanged | CommandAnswer) or peer is None:
                 self._syncer_told(name, message)
             elif isinstance(peer, Learner):
-                self._learner(peer, learner_events.FromSupervisor(message))
+                self._peer(peer, learner_events.FromSupervisor(message))
             elif not isinstance(message, Drain):
-                self._observer(peer, observer_events.MessageArrived(message))
+                self._peer(peer, observer.MessageArrived(message))
 
         self._post(f"supervisor to {name}", arrive)
 
@@ -241,10 +237,8 @@ class Company:
 
     def beat(self, name: str) -> None:
         peer = self.peers.get(name)
-        if isinstance(peer, Learner):
-            self._learner(peer, learner_events.Ticked())
-        elif isinstance(peer, Observer):
-            self._observer(peer, observer_events.Ticked())
+        if peer is not None:
+            self._peer(peer, peer.tick)
         else:
             one = self.syncers[name]
             core, phase = one.state.core, Phase.MERGING
@@ -348,18 +342,15 @@ class Company:
 
     def _hear_syncer(self, peer: Learner | Observer, message: object) -> None:
         if isinstance(message, FragmentUpdate):
-            if isinstance(peer, Learner):
-                self._learner(peer, sessions.UpdateArrived(message, intact=True, payload=BYTES))
-            else:
-                self._observer(peer, sessions.UpdateArrived(message, intact=True, payload=BYTES))
+            self._peer(peer, sessions.UpdateArrived(message, intact=True, payload=BYTES))
         elif isinstance(peer, Learner):
-            self._learner(peer, learner_events.FromSyncer(message))
+            self._peer(peer, learner_events.FromSyncer(message))
         elif isinstance(message, Welcome | Refused | Evicted | Stop):
-            self._observer(peer, observer_events.MessageArrived(message))
+            self._peer(peer, observer.MessageArrived(message))
 
     # --- links between processes and syncers --------------------------------------------------
 
-    def _dial(self, peer: Peer) -> None:
+    def _dial(self, peer: Learner | Observer) -> None:
         one = self.syncers.get(peer.address)
         if one is not None and peer.link is None and not peer.cut:
             connection = self._next("link")
@@ -367,17 +358,14 @@ class Company:
             peer.link = one.name, connection
             self._link_changed(peer, up=True)
 
-    def _link_changed(self, peer: Peer, *, up: bool) -> None:
+    def _link_changed(self, peer: Learner | Observer, *, up: bool) -> None:
         def arrive() -> None:
-            if self.peers.get(peer.name) is peer and up is (peer.link is not None):
-                if isinstance(peer, Learner):
-                    self._learner(peer, sessions.SyncerLinkChanged(up=up))
-                elif isinstance(peer, Observer):
-                    self._observer(peer, sessions.SyncerLinkChanged(up=up))
+            if up is (peer.link is not None):
+                self._peer(peer, sessions.SyncerLinkChanged(up=up))
 
         self._post("", arrive)
 
-    def _hang_up(self, peer: Peer) -> None:
+    def _hang_up(self, peer: Learner | Observer) -> None:
         """Both ends of a link learn that it is gone."""
         if peer.link is not None:
             (name, connection), peer.link = peer.link, None
@@ -405,7 +393,7 @@ class Company:
         self.peers[name].cut = False
         self._dial(self.peers[name])
 
-    def _dial_address(self, peer: Peer, address: str) -> None:
+    def _dial_address(self, peer: Learner | Observer, address: str) -> None:
         if address != peer.address:
             self._hang_up(peer)
             peer.address = address
@@ -421,8 +409,8 @@ class Company:
         state = LearnerState(self.settings, LearnerName(name), FINGERPRINT, self.settings.fragments)
         compute = FakeCompute(self._next("process"), self._step_s, 0.0)
         peer = self.peers[name] = Learner(name, state=state, compute=compute)
-        self._learner(peer, learner_events.TrainerMade(SCHEMA, self._pieces))
-        self._learner(peer, sessions.SupervisorLinkChanged(up=True))
+        self._peer(peer, learner_events.TrainerMade(SCHEMA, self._pieces))
+        self._peer(peer, sessions.SupervisorLinkChanged(up=True))
 
     def kill(self, name: str) -> None:
         self._hang_up(self.peers[name])
@@ -431,7 +419,7 @@ class Company:
             self.lose_supervisor(name)
 
     def compiled(self, name: str) -> None:
-        self._learner(self.learner(name), learner_events.TrainerReady(BATCH_TOKENS))
+        self._peer(self.learner(name), learner_events.TrainerReady(BATCH_TOKENS))
 
     def learner(self, name: str) -> Learner:
         peer = self.peers[name]
@@ -447,16 +435,17 @@ class Company:
         compute.read()
         figures = compute.steps, compute.tokens, compute.step_s
         done = learner_events.StepFinished(*figures, finite=finite, leases=compute.leases)
-        self._learner(peer, done)
+        self._peer(peer, done)
         self._boundary(peer)
 
-    def _learner(self, peer: Learner, event: learner_events.Event) -> None:
+    def _peer(self, peer: Learner | Observer, event: object) -> None:
         if self.peers.get(peer.name) is not peer:
             return
-        for action in self.take(peer.name, peer.state.handle, event):
-            self._perform_for_learner(peer, action)
+        handle = cast("Handle[object, object]", peer.state.handle)
+        for action in self.take(peer.name, handle, event):
+            self._perform(peer, action)
 
-    def _perform_for_learner(self, peer: Learner, action: learner_actions.Action) -> None:
+    def _perform(self, peer: Learner | Observer, action: object) -> None:
         match action:
             case sessions.ToSupervisor(message):
                 assert isinstance(message, ToSupervisor)
@@ -469,6 +458,13 @@ class Company:
                 self._dial_address(peer, address)
             case sessions.DropSyncerLink():
                 self._hang_up(peer)
+            case sessions.Exit():
+                self._post("", lambda: self._exit(peer))
+            case _ if isinstance(peer, Learner):
+                self._perform_for_learner(peer, cast("learner_actions.Action", action))
+
+    def _perform_for_learner(self, peer: Learner, action: learner_actions.Action) -> None:
+        match action:
             case learner_actions.Contribute(answer, _):
                 check = peer.check
                 self._to_syncer(peer, lambda c: syncer_events.ContributionArrived(answer, check, c))
@@ -482,19 +478,17 @@ class Company:
                 self._to_peer(peer, name, asked)
             case learner_actions.SetTimer(after_s):
                 reminded = learner_events.TimerDue()
-                self._timers.append((self.now_s + after_s, lambda: self._learner(peer, reminded)))
-            case sessions.Exit():
-                self._post("", lambda: self._exit(peer))
+                self._timers.append((self.now_s + after_s, lambda: self._peer(peer, reminded)))
             case _:
                 peer.compute.commands.append(action)
                 self._at_rest(peer)
 
-    def _exit(self, peer: Peer) -> None:
+    def _exit(self, peer: Learner | Observer) -> None:
         if self.peers.get(peer.name) is peer:
             self._hang_up(peer)
             del self.peers[peer.name]
 
-    def _fenced(self, peer: Peer, hello: Hello) -> bool:
+    def _fenced(self, peer: Learner | Observer, hello: Hello) -> bool:
         """Whether a peer proves to a syncer that it follows another start of it."""
         if peer.link is None:
             return False
@@ -503,7 +497,9 @@ class Company:
             (hello.epoch_seen, hello.epoch_proof), (core.durable.epoch, core.epoch_proof)
         )
 
-    def _to_syncer(self, peer: Peer, make: Callable[[int], syncer_events.Event]) -> None:
+    def _to_syncer(
+        self, peer: Learner | Observer, make: Callable[[int], syncer_events.Event]
+    ) -> None:
         if peer.link is None:
             return
         name, connection = peer.link
@@ -515,7 +511,9 @@ class Company:
 
         self._post(f"{peer.name} to {name}", arrive)
 
-    def _to_peer(self, peer: Peer, name: str, message: StateRequest | StateOffer) -> None:
+    def _to_peer(
+        self, peer: Learner | Observer, name: str, message: StateRequest | StateOffer
+    ) -> None:
         """The hub passes on what learners say to one another."""
         event: learner_events.Event = (
             learner_events.StateRequested(peer.name, message)
@@ -526,7 +524,7 @@ class Company:
         def arrive() -> None:
             receiver = self.peers.get(name)
             if isinstance(receiver, Learner):
-                self._learner(receiver, event)
+                self._peer(receiver, event)
 
         self._post(f"{peer.name} to {name}", arrive)
 
@@ -551,10 +549,10 @@ class Company:
                 continue
             if compute.marks[index] < compute.steps:
                 compute.taken[index] = base, compute.steps
-                self._learner(peer, learner_events.SnapshotTaken(index, base, *done, BYTES))
+                self._peer(peer, learner_events.SnapshotTaken(index, base, *done, BYTES))
         was_running, compute.running = compute.running, compute.may_step()
         if not compute.running and (was_running or allowed):
-            self._learner(peer, learner_events.Idled(*done, compute.leases, compute.order))
+            self._peer(peer, learner_events.Idled(*done, compute.leases, compute.order))
 
     def _obey(self, peer: Learner, command: learner_actions.Action) -> None:
         compute = peer.compute
@@ -567,42 +565,21 @@ class Company:
                 adopted = learner_events.ValueAdopted(
                     *(fragment, version, compute.steps, compute.tokens, command.incarnation)
                 )
-                self._learner(peer, adopted)
+                self._peer(peer, adopted)
             case learner_actions.ReadValue(request, incarnation):
-                self._learner(peer, learner_events.ValueRead(request, incarnation, BYTES))
+                self._peer(peer, learner_events.ValueRead(request, incarnation, BYTES))
             case learner_actions.ReadMoments(piece, asker):
-                self._learner(peer, learner_events.MomentsRead(piece, asker, BYTES))
+                self._peer(peer, learner_events.MomentsRead(piece, asker, BYTES))
             case learner_actions.LoadMoments() | learner_actions.LoadCheckpoint():
-                self._learner(peer, learner_events.MomentsLoaded(taken=True))
+                self._peer(peer, learner_events.MomentsLoaded(taken=True))
             case _:
                 pass
 
     # --- observers ----------------------------------------------------------------------------
 
     def start_observer(self, name: str) -> None:
-        state = ObserverState(
+        state = observer.ObserverState(
             *(self.settings, name, FINGERPRINT, self.settings.fragments), interval_s=10.0
         )
         peer = self.peers[name] = Observer(name, state=state)
-        self._observer(peer, sessions.SupervisorLinkChanged(up=True))
-
-    def _observer(self, peer: Observer, event: observer_events.Event) -> None:
-        if self.peers.get(peer.name) is not peer:
-            return
-        for action in self.take(peer.name, peer.state.handle, event):
-            self._perform_for_observer(peer, action)
-
-    def _perform_for_observer(self, peer: Observer, action: observer_actions.Action) -> None:
-        match action:
-            case sessions.ToSupervisor(message):
-                assert isinstance(message, ToSupervisor)
-                self._to_supervisor(peer.name, message)
-            case sessions.ToSyncer(word):
-                assert isinstance(word, ToSyncer), "an observer measures no link"
-                self._to_syncer(peer, lambda number: for_syncer(word, number, fenced=False))
-            case sessions.DialSyncer(address):
-                self._dial_address(peer, address)
-            case sessions.Exit():
-                self._post("", lambda: self._exit(peer))
-            case _:
-                pass
+        self._peer(peer, sessions.SupervisorLinkChanged(up=True))

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from islands.protocol.handlers import Received
+from islands.protocol.learner import events as learner_events
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.membership import MembershipState
 from islands.protocol.messages.control import Command
 from islands.protocol.messages.membership import Heartbeat, Join, Leave, Stop
 from islands.protocol.messages.training import ContributionDeclined, Hello, Progress
-from islands.protocol.observer.state import ObserverState
+from islands.protocol.observer import state as observer
 from islands.protocol.supervisor import events as supervisor_events
 from islands.protocol.syncer import events as syncer_events
 from islands.protocol.syncer.plausibility import Check
@@ -64,13 +65,15 @@ class Learner(Peer):
     state: LearnerState = field(kw_only=True)
     compute: FakeCompute = field(kw_only=True)
     check: Check = CHECKS["good"]
+    tick: object = learner_events.Ticked()
 
 
 @dataclass(slots=True)
 class Observer(Peer):
     """It only watches."""
 
-    state: ObserverState = field(kw_only=True)
+    state: observer.ObserverState = field(kw_only=True)
+    tick: object = observer.Ticked()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +91,13 @@ def for_supervisor(message: ToSupervisor, connection: int) -> supervisor_events.
             return supervisor_events.JoinArrived(message, connection, proven=True, returns=returns)
         case Heartbeat():
             return supervisor_events.HeartbeatArrived(message, connection)
-        case Leave():
-            return Received(message, connection)
         case Command():
             return supervisor_events.CommandArrived(message, connection, genuine=True)
-        case Stop():
+        case Leave() | Stop():
             return Received(message, connection)
 
 
 def for_syncer(message: ToSyncer, connection: int, *, fenced: bool) -> syncer_events.Event:
-    match message:
-        case Hello():
-            return syncer_events.LinkOpened(message, connection, trusted=True, fenced=fenced)
-        case Progress():
-            return Received(message, connection)
-        case ContributionDeclined():
-            return Received(message, connection)
-        case Leave():
-            return Received(message, connection)
+    if isinstance(message, Hello):
+        return syncer_events.LinkOpened(message, connection, trusted=True, fenced=fenced)
+    return Received(message, connection)

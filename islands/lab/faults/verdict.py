@@ -38,8 +38,8 @@ from islands.protocol.tape.member_entries import (
     ProcessEnded,
     StatusChanged,
 )
-from islands.protocol.tape.process_entries import Refused, Started
-from islands.protocol.tape.round_entries import KeptOut, Merged, Void
+from islands.protocol.tape.process_entries import KeptOut, Refused, Started
+from islands.protocol.tape.round_entries import Merged
 
 NEARLY = 0.8
 """Share of `evict_s` that a victim may be silent for without being evicted."""
@@ -174,7 +174,10 @@ def finding_of(
         own_rate_share=min(own_shares.values(), default=None),
         wrong=wrong,
         spared=spared,
-        kept_out=sum(isinstance(line.entry, KeptOut | Void) for line in within),
+        kept_out=sum(
+            isinstance(line.entry, KeptOut) and line.entry.what.startswith("contribution ")
+            for line in within
+        ),
         hub_away_s=_hub_away_s(struck, meanwhile, timing),
         unmeasured=tuple(name for name in others if name not in gaps or name not in shares),
     )

@@ -37,7 +37,7 @@ from islands.protocol.tape.simulation_entries import Fault, Final, ProcessKilled
 from islands.run.composition import Cluster, ClusterSpec
 from islands.run.learner_process import make_learner
 from islands.run.roles import make_syncer
-from islands.supervisor.hooks import Hooks
+from islands.supervisor.hooks import Hooks, ignored
 from islands.syncer.actor import SyncerActor
 from islands.syncer.hooks import Hooks as SyncerHooks
 from islands.syncer.workers import SyncerWorkers
@@ -184,7 +184,7 @@ class World:
         self._initial = initial
         self._make_trainer = trainers or NumpyTrainers(settings)
         self._syncer_hooks = hooks
-        self._figures_told = figures
+        self._figures_told = figures or ignored
         self._step_end_s = step_end_s or (lambda _, begin_s, work_s: begin_s + work_s)
         plan = self._make_trainer("", LearnerHost())
         self.layout, self._shards = plan.layout, plan.shards

@@ -591,7 +591,6 @@ const TOLD = {
     moments_reset: (e) => ["warn", `${e.actor} discarded its optimizer's moments`],
     refused: (e) => ["warn", `${e.name} was refused: ${e.reason}`],
     failed: (e) => ["ill", `${e.actor} failed: ${e.error}`],
-    unsendable: (e) => ["ill", `${e.actor} has something that cannot be sent: ${e.error}`],
     disk: (e) => ["ill", `${e.actor} waits for its disk: ${e.error}`],
     damaged: (e) => ["ill", `damaged or missing: ${e.files.join(", ")}`],
     evaluation_failed: (e) => ["ill", `an evaluation failed: ${e.error}`],

@@ -29,7 +29,8 @@ from islands.protocol.identities import FragmentIndex, Incarnation
 from islands.protocol.messages.gossip import Share, ShareDeclined
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.entry import Record
-from islands.protocol.tape.gossip_entries import Exchanged, ShareRefused, Widowed
+from islands.protocol.tape.gossip_entries import Exchanged, Widowed
+from islands.protocol.tape.process_entries import KeptOut
 
 JUMP_MAX = 1024
 """Rounds by which a neighbour may be ahead: learners without neighbours count rounds too."""
@@ -251,8 +252,7 @@ class Exchanges:
         return None
 
     def _refuse(self, sender: str, share: Share, reason: str, now_s: float) -> None:
-        refused = ShareRefused(sender, str(share.incarnation), share.round, reason)
-        self._actions.append(Record(refused))
+        self._actions.append(Record(KeptOut(sender, f"values of round {share.round}", reason)))
         self._decline(sender, share, f"refused: {reason}")
         for fragment in sorted(self.open):
             exchange = self.open[fragment]

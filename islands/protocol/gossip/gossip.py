@@ -28,7 +28,8 @@ from islands.protocol.messages.gossip import ShareDeclined, ValueGiven, ValueWan
 from islands.protocol.messages.membership import Member, MembershipChanged
 from islands.protocol.messages.training import FragmentUpdate
 from islands.protocol.tape.entry import Record
-from islands.protocol.tape.gossip_entries import ShareRefused, TookOver
+from islands.protocol.tape.gossip_entries import TookOver
+from islands.protocol.tape.process_entries import KeptOut
 
 DOUBLINGS_MAX = 6
 """How often the wait for a donor doubles: each question costs a whole value on the link."""
@@ -240,7 +241,7 @@ class Gossip(Schedule):
             return
         self.unanswered = 0
         if event.problem is not None:  # another donor is asked in its time
-            refused = ShareRefused(event.sender, str(given.incarnation), given.round, event.problem)
+            refused = KeptOut(event.sender, f"values of round {given.round}", event.problem)
             memory.actions.append(Record(refused))
             return
         self.donor = event.sender

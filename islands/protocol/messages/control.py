@@ -11,9 +11,7 @@ from islands.protocol.identities import Incarnation, Phase, Role, Status
 from messaging.envelope import message
 
 COUNT_MAX = 2**48
-"""Upper limit of each count of one name, over all its processes: an admitted peer that lies adds no
-more than this to a total, however many processes it makes up.
-"""
+"""Upper limit of each count of one name, over all its processes, so that a lie adds no more."""
 
 TOTAL_MAX = 2**62
 """Upper limit of each total of a run; files and TensorBoard take integers of 63 bits."""
@@ -67,10 +65,7 @@ class Verb(StrEnum):
 
 @message
 class Command:
-    """Operator → supervisor: a command; `proof` shows that the operator holds the run's key.
-
-    `target` names the learner to drain, and `count` is the number of learners to add.
-    """
+    """Operator → supervisor: a command; `proof` shows that the operator holds the run's key."""
 
     verb: Verb
     proof: str
@@ -82,9 +77,8 @@ class Command:
 class CommandAnswer:
     """Answer to a command: whether it is done, one sentence, and all roles' members after it.
 
-    The payload of one that is done is the run's status as JSON, if the supervisor's host tells it.
-    A table of members that does not fit one frame is sent in several answers, of which all but the
-    last one say that `more` follow.
+    The payload of one that is done is the run's status as JSON. A table of members that does not
+    fit one frame is sent in several answers, of which all but the last one say that `more` follow.
     """
 
     done: bool
@@ -95,10 +89,7 @@ class CommandAnswer:
 
 @dataclass(frozen=True, slots=True)
 class MemberFigures:
-    """One line of an operator's table; `silent_s` is the time since the last heartbeat.
-
-    For a member that has ended, phase and step are the last that it reported.
-    """
+    """One line of an operator's table; `silent_s` is the time since the last heartbeat."""
 
     name: str
     role: Role
@@ -121,12 +112,12 @@ class Note:
 class StepFigures:
     """What a learner's process did, cumulative over that process; sent with each heartbeat.
 
-    `process` tells one process of a name from the next. `gap_bins` are (bin, count) pairs of a
-    `DurationHistogram`, by ascending bin. `loss` is the mean over the steps since the report
-    before; None if the learner's loop does not tell it. `waited_s` is the time without a step in
-    which no batch had been read yet. `hardware` names the devices on which it trains; "" if they
-    are not known. `metrics` are pairs of a name and its mean over the steps that reported it since
-    the report before.
+    `process` distinguishes one process of a name from the next. `gap_bins` are (bin, count) pairs
+    of a `DurationHistogram`, by ascending bin. `loss` is the mean over the steps since the report
+    before; None if the learner's loop does not report it. `waited_s` is the time without a step in
+    which no batch had been read yet. `hardware` names the devices; "" if they are not known.
+    `metrics` are pairs of a name and its mean over the steps that reported it since the report
+    before.
     """
 
     process: str

@@ -8,9 +8,9 @@ from messaging.envelope import message
 class Share:
     """A learner's part of an exchange; payload: slow value φ, then φ − θ, each flat float32.
 
-    Offer and answer are the same message: whoever comes to a round first offers its share, and
-    every neighbour answers with its own. `incarnation` is the sender's. `wanted` asks for the
-    receiver's share, if it was lost or is not sent yet. `steps` are those that φ − θ holds.
+    Whoever comes to a round first offers its share, and every neighbour answers with its own.
+    `incarnation` is the sender's. `wanted` asks for the receiver's share, if it was lost or is not
+    sent yet. `steps` are those that φ − θ holds.
     """
 
     round: int
@@ -54,11 +54,7 @@ class ValueGiven:
 
 @message
 class PeerHello:
-    """The first message on a link between two learners: who dials, and a proof of it.
-
-    `proof` is made with the run's key for this pair of incarnations, and the supervisor tells it to
-    these two alone.
-    """
+    """The first message on a link between two learners; `proof` is made for this pair alone."""
 
     name: LearnerName
     incarnation: Incarnation

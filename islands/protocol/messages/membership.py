@@ -2,13 +2,7 @@
 
 from dataclasses import dataclass
 
-from islands.protocol.identities import (
-    Incarnation,
-    LearnerName,
-    Phase,
-    Role,
-    Status,
-)
+from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
 from messaging.envelope import message
 
 NOT_FINITE = "its loss is not a finite number"
@@ -27,11 +21,9 @@ ASKS_AGAIN_S = 5.0
 class Join:
     """Ask the supervisor for admission.
 
-    `previous` is the sender's incarnation so far, whose memory is intact, and `credential` proves
-    it: a name that a member holds is not given up on an unproven claim. A syncer must hold the
-    run's key, and shows so by `proof`: a credential of its name under the incarnation 0.0.
-    `supervisor_epoch` is the highest epoch of a supervisor that the sender has heard, and
-    `supervisor_proof` what that one proved it by: an older supervisor ends when it sees it.
+    `previous` is the sender's incarnation so far, which `credential` proves; `proof` shows that a
+    syncer holds the run's key. `supervisor_epoch` is the highest epoch of a supervisor that the
+    sender has heard, and `supervisor_proof` proves it: an older supervisor ends when it sees it.
     """
 
     protocol: int
@@ -65,10 +57,7 @@ class Joined:
 
 @message
 class Refused:
-    """Refusal of an admission, a session or the run spec; `reason` is one sentence.
-
-    `retry` says whether the same request may succeed later.
-    """
+    """Refusal of an admission, a session or the run spec, which may succeed later if `retry`."""
 
     name: str
     reason: str
@@ -80,7 +69,7 @@ class Heartbeat:
     """A member's event loop is alive; the phase and step say what it is doing.
 
     `epoch` is the syncer's epoch (0 from a learner), and `address` is where a syncer listens, or a
-    learner that gossips. The credential lets a restarted supervisor recognise the admissions of its
+    learner that gossips. By the credential a restarted supervisor recognises the admissions of its
     earlier starts. `supervisor_epoch` and `supervisor_proof` are those of `Join`.
     """
 
@@ -101,7 +90,7 @@ class HeartbeatAck:
     """Acknowledgement of a heartbeat.
 
     The supervisor's carries its epoch with the proof of it, so that an old supervisor is fenced,
-    and the current addresses of syncers; a syncer's only shows its peers that it is alive.
+    and the addresses of syncers; a syncer's only shows its peers that it is alive.
     """
 
     supervisor_epoch: int
@@ -114,8 +103,8 @@ class Member:
     """One learner in the supervisor's membership view.
 
     Where learners gossip, `address` is where it listens, `stepped` says that it trains, and `proof`
-    is what it and the receiver show each other when one dials the other. It is dialled at `host`,
-    from where its session with the supervisor comes, whatever its address names; None: there.
+    is what it and the receiver show each other. It is dialled at `host`, from where its session
+    with the supervisor comes, whatever its address names; None: there.
     """
 
     name: LearnerName
@@ -132,10 +121,8 @@ class MembershipChanged:
     """A page of the membership view; one that `begins` has the first learners of the whole view.
 
     Others have those that changed since the page before, or, while there is `more` of the whole
-    view, further ones. Pages are sent on a change, and as an answer to each heartbeat of a syncer.
-
-    `paused` is the operator's last command to this supervisor to pause (True) or resume (False);
-    None if there was none.
+    view, further ones. `paused` is the operator's last command to this supervisor to pause (True)
+    or resume (False); None if there was none.
     """
 
     supervisor_epoch: int
@@ -149,8 +136,7 @@ class MembershipChanged:
 class Evicted:
     """This incarnation is over; the receiver may join again.
 
-    `unknown`: this supervisor cannot verify the incarnation's credential, as it belongs to another
-    beginning of the run. So the epochs that the receiver knows are of that one, too.
+    `unknown`: it belongs to another beginning of the run, as do the epochs that the receiver knows.
     """
 
     name: str
@@ -161,11 +147,7 @@ class Evicted:
 
 @message
 class Leave:
-    """A learner ends its own incarnation.
-
-    It departs on its own will; or its loss is not a finite number (`diverged`), and its process
-    asks for another incarnation.
-    """
+    """A learner departs on its own will, or joins again as its loss is not finite (`diverged`)."""
 
     name: LearnerName
     incarnation: Incarnation
@@ -191,10 +173,7 @@ class RunSpecRequest:
 
 @message
 class LayoutWanted:
-    """The answer to a request for the run spec while the run has no layout yet.
-
-    The first training loop of a user's own that joins tells it; others ask again later.
-    """
+    """The answer to a request for the run spec, until a user's own loop has told the layout."""
 
     name: str
 

@@ -7,10 +7,7 @@ from messaging.envelope import message
 
 @message
 class HostHello:
-    """Follower → leader: this host is ready; `facts` must be equal on all hosts, by what they are.
-
-    `host` is the follower's name for people, such as its host name.
-    """
+    """Follower → leader: this host is ready; `facts` must be equal on all hosts."""
 
     protocol: int
     rank: int
@@ -57,11 +54,10 @@ class HostState:
     """Follower → leader, each second and whenever `held` grows.
 
     `held` is the number up to which this host has all commands with their arrays, `boundary` how
-    many boundaries it has come to, `steps` how many steps it had counted before the last of them,
-    and `doing` what its compute thread does, for people. `idle` says that it waits for the leader,
-    `compiling` that it compiles, and `over` that it comes to no further boundary. `newest` are the
-    boundaries that it came to last: the number of each from 0 on, how many steps it had counted
-    before it, and what it came to it for.
+    many boundaries it has come to, and `doing` what its compute thread does, for people. `idle`
+    says that it waits for the leader, and `over` that it comes to no further boundary. `newest` are
+    the boundaries that it came to last: the number of each, how many steps it had counted before
+    it, and the reason.
     """
 
     held: int
@@ -104,10 +100,7 @@ class LeaveAsked:
 
 @message
 class IslandEnds:
-    """Leader → followers: the island ends, with this exit code (`protocol.errors`) on each host.
-
-    `rank` is the host whose process caused it, as `Ended.rank` has it.
-    """
+    """Leader → followers: the island ends with this exit code on each host; `rank` caused it."""
 
     reason: str
     code: int

@@ -1,17 +1,14 @@
 """Messages between learners, relayed by the hub: the inner optimizer's state, piece by piece."""
 
-from islands.protocol.identities import (
-    Incarnation,
-)
+from islands.protocol.identities import Incarnation
 from messaging.envelope import message
 
 
 @message
 class StateRequest:
-    """Ask a state donor for one piece of its inner optimizer's state.
+    """Ask a state donor for one piece of its inner optimizer's state, if it has this `schema`.
 
-    `schema` is the digest of names, dtypes and shapes of the whole state: a donor whose state has
-    another schema offers nothing.
+    That is the digest of names, dtypes and shapes of the whole state.
     """
 
     incarnation: Incarnation

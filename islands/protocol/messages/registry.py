@@ -5,21 +5,13 @@ They are collected from the modules that declare messages, so that none is liste
 
 from types import ModuleType
 
-from islands.protocol.messages import (
-    control,
-    gossip,
-    membership,
-    multihost,
-    peers,
-    training,
-)
+from islands.protocol.messages import control, gossip, membership, multihost, peers, training
 from messaging.envelope import is_message
 
 PROTOCOL = 7
 
 
 def _messages_of(module: ModuleType) -> list[type]:
-    """The types of messages that a module declares itself, in order of declaration."""
     return [
         kind
         for kind in vars(module).values()

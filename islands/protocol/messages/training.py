@@ -19,14 +19,10 @@ from messaging.envelope import message
 class FragmentProgress(Compact, frozen=True):
     """What a learner did with one fragment, cumulative over its incarnation.
 
-    `version` is the version it holds as its base (None before the first), `base_steps` the number
-    of the incarnation's steps that are no open work (protocol §2): they were merged, or
-    overwritten. `settled_tokens` are the incarnation's tokens whose fate the learner knows: all up
-    to then, less those in contributions that it is in doubt about. Of these, `overwritten_tokens`
-    were discarded by adoptions without having been merged.
-
-    No field changes with a mere step, so most entries of a report equal those of the one before it,
-    and the syncer need not check equal entries again.
+    `version` is its base (None before the first), `base_steps` the number of the incarnation's
+    steps that are no open work (protocol §2). `settled_tokens` are the tokens whose fate the
+    learner knows; of these, `overwritten_tokens` were discarded by adoptions without having been
+    merged. No field changes with a mere step, so the syncer need not check equal entries again.
     """
 
     version: Version | None = None
@@ -39,8 +35,7 @@ class FragmentProgress(Compact, frozen=True):
 class Progress:
     """A learner's cumulative report; `step_time_s` is of its last steps, without compilation.
 
-    `due` names the fragments for which it asks for a round, as it has done its steps
-    (`trigger: learner`).
+    `due` names the fragments for which it asks for a round (`trigger: learner`).
     """
 
     name: LearnerName
@@ -68,9 +63,9 @@ class Hello:
     """Open a session with a syncer: identity, credential, and the versions that the sender holds.
 
     `digests` are those of the held versions, in fragment order ("" where none is held).
-    `epoch_seen` is the highest syncer epoch whose Welcome the sender got, and `epoch_proof` the
-    `proof` of that Welcome. `kept` are the values that the sender still has from before this
-    incarnation, in fragment order, for a syncer that has lost its journal; empty if it has none.
+    `epoch_seen` and `epoch_proof` are of the highest syncer epoch whose Welcome the sender got.
+    `kept` are the values that it still has from before this incarnation, in fragment order, for a
+    syncer that has lost its journal; empty if it has none.
     """
 
     protocol: int
@@ -91,8 +86,8 @@ class Hello:
 class Welcome:
     """The syncer's answer to Hello: its epoch and the committed versions, in fragment order.
 
-    `proof` proves to another start of the syncer that a start of it had this epoch; the receiver
-    passes it on. `donor` names the state donor whose inner moments the receiver may ask for.
+    `proof` proves to another start of the syncer that a start of it had this epoch. `donor` names
+    the state donor whose inner moments the receiver may ask for.
     """
 
     epoch: int
@@ -128,8 +123,8 @@ class PullFragment:
 class Contribution:
     """Answer to one pull; payload: base − local value, flat, in `precision`.
 
-    `steps` and `tokens` are those of the open work at the step boundary at which the value was
-    taken; `processed_tokens` is the incarnation's total at that boundary.
+    `steps` and `tokens` are those of the open work at the boundary at which the value was taken,
+    and `processed_tokens` the incarnation's total there.
     """
 
     ticket: Ticket
@@ -202,13 +197,12 @@ class IncrementsSince(Compact, frozen=True):
 
 @message
 class FragmentUpdate:
-    """A committed version; payload: the published value, flat float32, or increments to it.
+    """A committed version; payload: its value, flat float32, or increments to it (`since`).
 
     `round` is the round that made it (−1 for version 0): every ticket of an earlier or equal round
     has its fate. `merged` is the receiver's newest merged contribution to this fragment, if any.
     `clock` is the learning-rate clock in steps. `tokens` are those that the version accounts for:
-    merged into it, or discarded before it was made. `since` is given if increments are sent;
-    `digest` is that of the whole value either way.
+    merged into it, or discarded before it was made. `digest` is that of the whole value.
     """
 
     epoch: int
@@ -226,8 +220,8 @@ class FragmentUpdate:
 class FragmentRequest:
     """Syncer → learner: send your value of this fragment, which becomes version 0.
 
-    `attempt` tells one search for version 0 from the next. Within one attempt a learner sends a
-    fragment only once over the same link, where it is already on its way.
+    `attempt` distinguishes one search for version 0 from the next: within one a learner sends a
+    fragment only once over the same link.
     """
 
     epoch: int

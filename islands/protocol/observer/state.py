@@ -1,52 +1,82 @@
 """The observer's decisions: hold the newest version of every fragment, and evaluate at intervals.
 
-An evaluation stands at the tokens of the values that it judges, however long it takes: those that
-were merged into them, or discarded on the way (`Published.tokens`), mean over fragments. So initial
-values stand at 0, and those of the end at all that the run has processed.
-
-An evaluation begins when all fragments are held, the previous evaluation is finished, at least
-`interval_s` have passed since that one began, and something new has arrived. The last versions of a
-run are evaluated by whoever drives the run, without the observer, when it is over.
+An evaluation counts as of the tokens of the values that it judges, however long it takes: those
+that were merged into them, or discarded on the way, mean over fragments. It begins when all
+fragments are held, the previous one is finished, at least `interval_s` have passed since that one
+began, and something new has arrived. Whoever drives the run evaluates the last versions when it is
+over.
 """
 
+from dataclasses import dataclass, field
 from typing import assert_never
 
-from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Version
+from islands.protocol import sessions
+from islands.protocol.identities import LearnerName, Phase, Role, Version
 from islands.protocol.membership import EpochOrder, HeartbeatContent, MembershipState
-from islands.protocol.messages.membership import (
-    RUN_OVER,
-    Evicted,
-    HeartbeatAck,
-    Joined,
-    Refused,
-    Stop,
-)
-from islands.protocol.messages.training import FragmentProgress, Progress, Welcome
-from islands.protocol.observer.actions import Action, Evaluate, Keep
-from islands.protocol.observer.events import EvaluationFinished, Event, MessageArrived, Ticked
-from islands.protocol.sessions import (
-    DialSyncer,
-    DropSyncerLink,
-    Exit,
-    SupervisorLinkChanged,
-    SyncerLinkChanged,
-    ToSupervisor,
-    ToSyncer,
-    UpdateArrived,
-)
+from islands.protocol.messages import membership as messages
+from islands.protocol.messages.training import FragmentProgress, FragmentUpdate, Progress, Welcome
 from islands.protocol.settings.run import RunSettings
 
 
-class ObserverState:
-    """The state of one observer process.
+@dataclass(frozen=True, slots=True)
+class MessageArrived:
+    """A control message from the supervisor or the syncer."""
 
-    Args:
-        settings: settings of the run, the same for all its members.
-        name: the observer's name, unique in the run.
-        fingerprint: digest of the model's layout, which the supervisor compares with its own.
-        fragments: P, the number of fragments in the plan.
-        interval_s: least time between the beginnings of two evaluations.
+    message: object
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationFinished:
+    """The last evaluation has ended, whether it gave figures or failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """A heartbeat is due."""
+
+
+Event = (
+    sessions.SupervisorLinkChanged
+    | sessions.SyncerLinkChanged
+    | MessageArrived
+    | sessions.UpdateArrived
+    | EvaluationFinished
+    | Ticked
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Keep the value of this update in place of the fragment's older one."""
+
+    message: FragmentUpdate
+    payload: memoryview = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """Evaluate the values held; `clock` is the highest learning-rate clock seen, in steps.
+
+    `tokens` are those that these values account for, mean over fragments.
     """
+
+    clock: float
+    tokens: int
+
+
+Action = (
+    sessions.ToSupervisor
+    | sessions.ToSyncer
+    | sessions.DialSyncer
+    | sessions.DropSyncerLink
+    | Keep
+    | Evaluate
+    | sessions.Exit
+)
+
+
+class ObserverState:
+    """The state of one observer process, in a run whose plan has so many fragments."""
 
     def __init__(
         self,
@@ -57,10 +87,8 @@ class ObserverState:
         *,
         interval_s: float,
     ) -> None:
-        """Start without an admission and without any published value."""
-        self.membership = MembershipState(
-            settings.run, Role.OBSERVER, LearnerName(name), fingerprint
-        )
+        role = Role.OBSERVER
+        self.membership = MembershipState(settings.run, role, LearnerName(name), fingerprint)
         self.held: list[Version | None] = [None] * fragments
         self._digests = [""] * fragments
         self._tokens = [0] * fragments
@@ -73,7 +101,6 @@ class ObserverState:
 
     @property
     def whole(self) -> bool:
-        """Whether a version of every fragment is held."""
         return None not in self.held
 
     @property
@@ -86,15 +113,15 @@ class ObserverState:
         """Handle one event; returns the actions to perform, in order."""
         self._actions = []
         match event:
-            case SupervisorLinkChanged(up):
+            case sessions.SupervisorLinkChanged(up):
                 self.membership.supervisor_up = up
                 self._show_life(now_s)
-            case SyncerLinkChanged(up):
+            case sessions.SyncerLinkChanged(up):
                 self.membership.syncer_up = up
-                self._hello()
+                self._report(hello=True)
             case MessageArrived(message):
                 self._on_message(message, now_s)
-            case UpdateArrived():
+            case sessions.UpdateArrived():
                 self._on_update(event)
             case EvaluationFinished():
                 self._evaluating = False
@@ -109,21 +136,20 @@ class ObserverState:
     def _show_life(self, now_s: float) -> None:
         word = self.membership.say(HeartbeatContent(self.phase), now_s)
         if word is not None:
-            self._actions.append(ToSupervisor(word))
+            self._actions.append(sessions.ToSupervisor(word))
 
     def _on_message(self, message: object, now_s: float) -> None:
         match message:
-            case Joined(syncers=syncers):
+            case messages.Joined(syncers=syncers):
                 if self.membership.on_joined(message):
-                    self._actions.extend(map(DialSyncer, syncers))
-                    self._hello()
-            case HeartbeatAck():
-                self._actions.extend(map(DialSyncer, self.membership.on_ack(message)))
-            case Refused(_, reason, retry):
-                if not retry:
-                    failed = not reason.startswith(RUN_OVER)
-                    self._actions.append(Exit(f"refused: {reason}", failed))
-            case Evicted():
+                    self._actions.extend(map(sessions.DialSyncer, syncers))
+                    self._report(hello=True)
+            case messages.HeartbeatAck():
+                self._actions.extend(map(sessions.DialSyncer, self.membership.on_ack(message)))
+            case messages.Refused(_, reason, retry=False):
+                failed = not reason.startswith(messages.RUN_OVER)
+                self._actions.append(sessions.Exit(f"refused: {reason}", failed))
+            case messages.Evicted():
                 if self.membership.on_evicted(message):
                     self._show_life(now_s)
                 if message.unknown:  # versions of another beginning are no older than those of this
@@ -131,21 +157,14 @@ class ObserverState:
             case Welcome():
                 seen = self.membership.epoch_seen
                 if self.membership.on_welcome(message) is EpochOrder.OLDER:
-                    told = f"epoch {message.epoch} is older than {seen}"
-                    self._actions.append(DropSyncerLink(told))
-            case Stop(reason):
-                self._actions.append(Exit(reason, failed=False))
+                    reason = f"epoch {message.epoch} is older than {seen}"
+                    self._actions.append(sessions.DropSyncerLink(reason))
+            case messages.Stop(reason):
+                self._actions.append(sessions.Exit(reason, failed=False))
             case _:
                 pass  # it is for learners alone
 
-    def _hello(self) -> None:
-        incarnation = self.membership.incarnation
-        if incarnation is not None and self.membership.syncer_up:
-            progress = self._progress(incarnation)
-            hello = self.membership.hello(progress, tuple(self._digests))
-            self._actions.append(ToSyncer(hello))
-
-    def _on_update(self, event: UpdateArrived) -> None:
+    def _on_update(self, event: sessions.UpdateArrived) -> None:
         update = event.message
         held = self.held[update.fragment]
         if not event.intact or update.epoch < self.membership.epoch_seen:
@@ -159,13 +178,11 @@ class ObserverState:
         self._news = True
         self._actions.append(Keep(update, event.payload))
 
-    def _report(self) -> None:
+    def _report(self, *, hello: bool = False) -> None:
         incarnation = self.membership.incarnation
-        if incarnation is not None and self.membership.syncer_up:
-            self._actions.append(ToSyncer(self._progress(incarnation)))
-
-    def _progress(self, incarnation: Incarnation) -> Progress:
-        return Progress(
+        if incarnation is None or not self.membership.syncer_up:
+            return
+        progress = Progress(
             name=self.membership.name,
             incarnation=incarnation,
             phase=self.phase,
@@ -174,14 +191,15 @@ class ObserverState:
             step_time_s=0.0,
             batch_tokens=0,
             quota_tokens=0,
-            fragments=tuple(FragmentProgress(held) for held in self.held),
+            fragments=tuple(map(FragmentProgress, self.held)),
             leases=(),
         )
+        word = self.membership.hello(progress, tuple(self._digests)) if hello else progress
+        self._actions.append(sessions.ToSyncer(word))
 
     def _evaluate(self, now_s: float) -> None:
-        if not self.whole or not self._news or self._evaluating:
-            return
-        if now_s < self._began_s + self._interval_s:
+        due = self.whole and self._news and not self._evaluating
+        if not due or now_s < self._began_s + self._interval_s:
             return
         self._began_s, self._news, self._evaluating = now_s, False, True
         tokens = sum(self._tokens) // len(self._tokens)

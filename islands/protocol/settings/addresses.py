@@ -11,12 +11,6 @@ PORT_MAX = 65535
 
 
 def split_address(name: str, address: str) -> tuple[str, int]:
-    """Split `host:port`, `host` or `[ipv6]:port` into host and port.
-
-    Args:
-        name: name of the setting, for the error message.
-        address: value of the setting; a missing port is `DEFAULT_PORT`.
-    """
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+)(?::(\d{1,5}))?", address)
     port = DEFAULT_PORT if match is None or match[2] is None else int(match[2])
     if match is None or port > PORT_MAX:
@@ -32,17 +26,10 @@ def host_port(host: str, port: int) -> str:
 def peer_host(address: str, seen: str | None, own: str) -> str | None:
     """Return the host at which a member is dialled by others: only the port is its own to say.
 
-    It is where its session with the supervisor comes from, so that nobody can have others dial a
-    third party. Of a member on the supervisor's own machine nothing is seen but loopback: if it
-    listens beyond that, others dial it where they dial the supervisor.
-
-    Args:
-        address: URL at which the member says that it listens.
-        seen: host from which its session comes; None inside one process.
-        own: URL of the supervisor.
-
-    Returns:
-        The host; None: the one that the address names.
+    It is where its session with the supervisor comes from (`seen`; None inside one process), so
+    that nobody can have others dial a third party. Of a member on the supervisor's own machine
+    nothing is seen but loopback: if it listens beyond that, others dial it where they dial the
+    supervisor.
     """
     if seen is None:
         return None
@@ -54,7 +41,6 @@ def peer_host(address: str, seen: str | None, own: str) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host, by its name or address, is certainly this machine."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:  # another name, or no address at all
@@ -71,13 +57,9 @@ def _names_loopback(address: str) -> bool:
 def hub_urls(
     name: str, addresses: tuple[str, ...], actor: str, *, tls: bool = False
 ) -> tuple[str, ...]:
-    """Turn addresses of actors into URLs to dial.
+    """Turn a setting's addresses into URLs to dial: host, host:port or ws[s]://host:port[/actor].
 
-    Args:
-        name: name of the setting, for the error message.
-        addresses: values, each a host, host:port or ws[s]://host:port[/actor].
-        actor: name of the actor for addresses that name none.
-        tls: whether addresses without a scheme are dialled by wss://.
+    Those without a scheme are dialled by wss:// if `tls`, those that name no actor at `actor`.
     """
     return tuple(_url(name, address, actor, tls=tls) for address in addresses)
 

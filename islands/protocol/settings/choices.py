@@ -70,10 +70,7 @@ class LearnerWaits(StrEnum):
 
 
 class Trigger(StrEnum):
-    """The cause that opens a round.
-
-    With `learner`, each learner has **turns**: it does H steps from a base of its own, then opens a
-    round in which it is asked alone.
+    """The cause that opens a round; with `learner`, each has **turns** of H steps on its own base.
 
     Reference: Asynchronous Local-SGD (arXiv 2401.09135), algorithm 2.
     """
@@ -114,23 +111,16 @@ class Precision(StrEnum):
 
     @property
     def finest(self) -> "Precision":
-        """The precision of the largest contributions that this setting allows."""
         return Precision.FLOAT32 if self is Precision.ADAPTIVE else self
 
     @property
     def of_snapshots(self) -> SnapshotPrecision:
-        """Element type in which the device hands a contribution over."""
         return "bfloat16" if self is Precision.BFLOAT16 else "float32"
 
     @property
     def on_host(self) -> bool:
         """Whether contributions are encoded on the host, before they are sent."""
         return self not in (Precision.FLOAT32, Precision.BFLOAT16)
-
-    @property
-    def coarse(self) -> bool:
-        """Whether contributions lose so much that moments of an optimizer must not be sent so."""
-        return self.on_host and self is not Precision.ADAPTIVE
 
     @property
     def adaptive_level(self) -> bool:

@@ -51,7 +51,6 @@ class GossipSettings:
 
 
 def check_graph(gossip: GossipSettings) -> None:
-    """Refuse a graph that cannot work, whoever takes part."""
     if (gossip.neighbours is Neighbours.GRAPH) != bool(gossip.graph):
         raise SettingsError(
             f"gossip.neighbours is {gossip.neighbours}, and gossip.graph names "
@@ -69,7 +68,6 @@ def check_graph(gossip: GossipSettings) -> None:
 
 
 def check_members(gossip: GossipSettings, names: Iterable[str]) -> None:
-    """Refuse neighbours that the learners of a run cannot have."""
     members = sorted(names)
     if gossip.on and len(members) == 1:
         raise SettingsError(
@@ -90,7 +88,6 @@ def check_members(gossip: GossipSettings, names: Iterable[str]) -> None:
 
 
 def neighbours_mean(gossip: GossipSettings, learners: int) -> float:
-    """Return with how many others a learner exchanges values in a round, on average."""
     others = learners - 1
     match gossip.neighbours:
         case Neighbours.NOBODY:

@@ -47,7 +47,6 @@ class OuterSettings:
 
 
 def check_taken(outer: OuterSettings) -> None:
-    """Refuse a setting that the optimizer does not take."""
     default = OuterSettings()
     for name, fact in facts_of(OuterSettings).items():
         value = getattr(outer, name)

@@ -13,19 +13,11 @@
 
 A preset says nothing of the learning rate, the budget or the seed, which belong to the task.
 
-What is best beside an interval depends on it, so the rest of `decoupled` follows from the H that is
-asked for, as our studies found for 2, 4 and 8 learners alike (`docs/quality.md`):
-
-| H | P | outer step |
-|---|---|---|
-| up to 8 | H | as it is |
-| more | 12 | η = 0.8, Nesterov's μ = 0.5 |
-
-Moments of the inner optimizer are merged, unless contributions are coarse, which moments never may
-be, or learners train in loops of their own. H is 6 unless it is given. An exchange takes up to a
-step until it is answered and up to another until it is adopted, and who has not adopted is not
-asked again; so on busy hosts, where steps vary, an interval of 3 steps leaves half of the learners
-out of each merge, and trains worse.
+The rest of `decoupled` follows from the H that is asked for, as our studies found for 2, 4 and 8
+learners alike (`docs/quality.md`): up to H = 8 P is H, and the outer step as it is; for more P is
+12, η = 0.8 and Nesterov's μ = 0.5. Moments of the inner optimizer are merged, unless contributions
+are coarse, or learners train in loops of their own. H is 6 unless it is given: on busy hosts, where
+steps vary, an interval of 3 steps leaves half of the learners out of each merge.
 """
 
 from collections.abc import Mapping
@@ -35,17 +27,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.choices import (
-    Adoption,
-    Automatic,
-    LearnerWaits,
-    MergeRule,
-    Neighbours,
-    PaceBy,
-    Precision,
-    Trigger,
-    Weighting,
-)
+from islands.protocol.settings import choices
 from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.outer import DELAYED_NESTEROV, OuterSettings
 from islands.protocol.settings.run import RunSettings
@@ -69,9 +51,9 @@ _DILOCO = RunSettings(
     fragments=1,
     quorum=None,
     overlap_steps=0,
-    learner_waits=LearnerWaits.AT_TAU,
-    pace_by=PaceBy.SLOWEST,
-    merge=MergeRule.AVERAGE,
+    learner_waits=choices.LearnerWaits.AT_TAU,
+    pace_by=choices.PaceBy.SLOWEST,
+    merge=choices.MergeRule.AVERAGE,
     outer=OuterSettings(learning_rate=0.7, momentum=0.9),
 )
 
@@ -80,11 +62,11 @@ PRESETS: Mapping[Preset, RunSettings] = MappingProxyType(
         Preset.DECOUPLED: RunSettings(
             interval_steps=6,
             fragments=6,
-            quorum=Automatic.AUTO,
-            overlap_steps=Automatic.AUTO,
-            merge=MergeRule.AVERAGE,
+            quorum=choices.Automatic.AUTO,
+            overlap_steps=choices.Automatic.AUTO,
+            merge=choices.MergeRule.AVERAGE,
             merge_moments=True,
-            adoption=Adoption.DELAY_CORRECTED,
+            adoption=choices.Adoption.DELAY_CORRECTED,
         ),
         Preset.DECOUPLED_DILOCO: RunSettings(),
         Preset.DILOCO: _DILOCO,
@@ -93,7 +75,7 @@ PRESETS: Mapping[Preset, RunSettings] = MappingProxyType(
             interval_steps=100,
             fragments=3,
             overlap_steps=2,
-            adoption=Adoption.MIX,
+            adoption=choices.Adoption.MIX,
             local_share=0.5,
             outer=OuterSettings(learning_rate=0.4, momentum=0.9),
         ),
@@ -101,7 +83,7 @@ PRESETS: Mapping[Preset, RunSettings] = MappingProxyType(
         Preset.ASYNC_DILOCO: replace(
             _DILOCO,
             quorum=1,
-            trigger=Trigger.LEARNER,
+            trigger=choices.Trigger.LEARNER,
             staleness_max=16,
             outer=OuterSettings(0.7, 0.9, optimizer=DELAYED_NESTEROV, delay_merges=4),
         ),
@@ -111,17 +93,17 @@ PRESETS: Mapping[Preset, RunSettings] = MappingProxyType(
         Preset.GOSSIP: RunSettings(
             interval_steps=50,
             fragments=1,
-            merge=MergeRule.AVERAGE,  # of the last values, at the end
-            weighting=Weighting.UNIFORM,
-            gossip=GossipSettings(Neighbours.RANDOM_PAIRS),
+            merge=choices.MergeRule.AVERAGE,  # of the last values, at the end
+            weighting=choices.Weighting.UNIFORM,
+            gossip=GossipSettings(choices.Neighbours.RANDOM_PAIRS),
         ),
         # One learner that keeps all it does and is merged with nobody is plain training.
         Preset.DATA_PARALLEL: RunSettings(
             interval_steps=8,  # how often its values are published, to be kept and evaluated
             fragments=1,
             quorum=1,
-            merge=MergeRule.AVERAGE,
-            adoption=Adoption.DELAY_CORRECTED,
+            merge=choices.MergeRule.AVERAGE,
+            adoption=choices.Adoption.DELAY_CORRECTED,
         ),
     }
 )
@@ -134,29 +116,23 @@ LONG_INTERVAL_OUTER = OuterSettings(learning_rate=0.8, momentum=0.5)
 
 
 def run_settings(preset: Preset | str = Preset.DECOUPLED, **given: object) -> RunSettings:
-    """Return the settings that a command has: those of a preset, and what was given."""
     if preset not in [*Preset]:
         raise SettingsError(f"preset is {preset!r}; the names that there are: {', '.join(Preset)}")
     known = {one.name for one in fields(RunSettings)}
-    for name in given:
-        if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise SettingsError(f"there is no setting {name}{hint}")
+    for name in given.keys() - known:
+        near = get_close_matches(name, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise SettingsError(f"there is no setting {name}{hint}")
     return replace(settings_of(Preset(preset), given), **given)  # type: ignore[arg-type]  # checked
 
 
 def settings_of(preset: Preset, given: Mapping[str, object]) -> RunSettings:
-    """Return the settings that a preset stands for, beside those that were given.
-
-    Args:
-        preset: the preset.
-        given: settings of the run that were given, by name; those that are wrong are ignored.
-    """
+    """Return a preset's settings beside those given by name, of which wrong ones are ignored."""
     settings = PRESETS[preset]
     if preset is not Preset.DECOUPLED:
         return settings
-    if given.get("precision") in [each for each in Precision if each.coarse]:
+    fine = (None, choices.Precision.FLOAT32, choices.Precision.BFLOAT16, choices.Precision.ADAPTIVE)
+    if given.get("precision") not in fine:
         settings = replace(settings, merge_moments=False)
     try:
         steps = int(str(given.get("interval_steps", settings.interval_steps)))

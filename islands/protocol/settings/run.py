@@ -4,12 +4,12 @@ Symbols of protocol §1: H = `interval_steps`, P = `fragments`, K = `quorum`, τ
 γ = `grace_safety`. Durations end in ``_s`` and are seconds.
 """
 
-import re
 from dataclasses import dataclass, field
 from math import ceil, cos, inf, pi
 from typing import Annotated
 
 from islands.protocol.errors import SettingsError
+from islands.protocol.identities import NAME, NAME_FORM
 from islands.protocol.settings.choices import (
     Adoption,
     Automatic,
@@ -30,7 +30,6 @@ from islands.protocol.settings.setting import ADVANCED, Setting, check_ranges, m
 REPORTS_PER_ROUND = 8
 """Progress reports per interval between rounds; fewer if it has fewer steps (see `grace.py`)."""
 
-RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 OVERLAP_LEAST = 2
 OVERLAP_SHARE = 4
 """A measured τ is at least `OVERLAP_LEAST`, and at most that or H / `OVERLAP_SHARE`."""
@@ -76,7 +75,6 @@ class Timing:
     resend_s: Annotated[float, RARE_DURATION] = 2.0
 
     def scaled(self, duration_s: float) -> float:
-        """A duration of this table, scaled by the patience of the run."""
         return duration_s * self.patience
 
 
@@ -200,12 +198,8 @@ class RunSettings:
     seed: Annotated[int, Setting(least=0)] = 0
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot work."""
-        if not RUN_NAME.fullmatch(self.run):
-            raise SettingsError(
-                f"run is {self.run!r}; it must be 1 to 64 letters, digits, points, dashes or "
-                "underscores, and begin with a letter or digit"
-            )
+        if not NAME.fullmatch(self.run):
+            raise SettingsError(f"run is {self.run!r}; it {NAME_FORM}")
         groups = {"": self, "outer.": self.outer, "gossip.": self.gossip, "timing.": self.timing}
         for prefix, group in groups.items():
             make_choices(group, prefix)
@@ -225,7 +219,6 @@ class RunSettings:
 
     @property
     def precision_coarsest(self) -> Precision:
-        """The precision of the smallest contributions."""
         adapts = self.precision is Precision.ADAPTIVE
         return self.coarsest_adaptive if adapts else self.precision
 
@@ -244,10 +237,7 @@ class RunSettings:
 
     @property
     def values_kept(self) -> int:
-        """Versions of a fragment whose values the syncer keeps, the newest of them not durable yet.
-
-        Contributions are measured against older ones only where they are rebased.
-        """
+        """Versions of a fragment whose values the syncer keeps; the newest is not durable yet."""
         return 2 + (self.staleness_max if self.rebases else 0)
 
     @property
@@ -287,10 +277,7 @@ class RunSettings:
         return min(fragments, max(1, hidden))
 
     def open_rounds_max(self, fragments: int) -> int:
-        """Most rounds open at once with the largest τ.
-
-        Where learners open them, each fragment may have one.
-        """
+        """Most rounds open at once with the largest τ; where learners open them, one a fragment."""
         if self.trigger is Trigger.LEARNER:
             return fragments
         return self.open_rounds(fragments, self.overlap_steps_max)
@@ -298,8 +285,8 @@ class RunSettings:
     def clock_after(self, clock: float, *, steps: float, processed_tokens: int) -> float:
         """The fleet's learning-rate clock after so many further steps of the fleet.
 
-        Where both are set, the clock runs to `total_steps` as the budget of tokens is used up: how
-        many steps that takes depends on who trains, how fast, and who is away.
+        With a budget of tokens, the clock runs to `total_steps` as that is used up: how many steps
+        that takes depends on who trains, how fast, and who is away.
         """
         if self.total_steps is None or self.budget_tokens is None:
             return clock + steps
@@ -321,26 +308,24 @@ class RunSettings:
     @property
     def rate_doubts(self) -> tuple[str, ...]:
         """What of the learning rate is surely not meant, as sentences."""
-        total, found = self.total_steps, []
+        total, doubts = self.total_steps, []
         if total is not None and self.warmup > total:
-            found.append(
+            doubts.append(
                 f"warmup_steps is {self.warmup:g} and total_steps is {total}: the learning rate "
                 "never comes to its peak"
             )
         if total is not None and self.budget_tokens is None and not self.final_learning_rate_share:
-            found.append(
+            doubts.append(
                 f"final_learning_rate_share is 0 and there is no budget of tokens: from step "
                 f"{total} (total_steps) on the learning rate is 0, and nothing is learned"
             )
-        return tuple(found)
+        return tuple(doubts)
 
     def learning_rate_at(self, clock: float) -> float:
         """Linear warm-up, then cosine decay to a floor; constant without `total_steps`.
 
-        The clock counts steps of the fleet, not of one learner, and the syncer counts and journals
-        it (`clock_after`). So learners that join late, or step slower or faster, use the same rate
-        as the others. Between two values from the syncer, a learner advances the clock by its own
-        steps, up to the next one (`protocol/learner/learning_rate_clock.py`).
+        The clock counts steps of the fleet, not of one learner (`clock_after`), so learners that
+        join late, or step slower or faster, use the same rate as the others.
 
         Returns:
             η·(t+1)/(w+1) for t < w, else η·(f + (1−f)·(1 + cos(π·(t−w)/(T−w)))/2), and η·f after T,

@@ -1,4 +1,4 @@
-"""Facts about a setting that stand beside it, in the annotation of its field.
+"""Facts about a setting, in the annotation of its field.
 
 The checks, the help of commands, the drawn scenarios and the pages read them; there is no other
 list of the names of settings.
@@ -10,9 +10,11 @@ from enum import StrEnum
 from functools import cache
 from math import inf
 from types import MappingProxyType
-from typing import get_args, get_type_hints
+from typing import TypeVar, get_args, get_type_hints
 
 from islands.protocol.errors import SettingsError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,6 @@ class Setting:
     advanced: bool = False
 
     def allows(self, value: float) -> bool:
-        """Whether a number is in the range; NaN is in none that has a bound."""
         return (
             (self.least is None or value >= self.least)
             and (self.above is None or value > self.above)
@@ -53,19 +54,16 @@ class Setting:
 
     @property
     def range(self) -> str:
-        if self.above is None:
-            if self.below == inf:
-                return f"at least {self.least}, and finite"
-            if self.below is not None:
-                return f"in [{self.least}, {self.below})"
-            return (
-                f"at least {self.least}" if self.most is None else f"in [{self.least}, {self.most}]"
-            )
+        low = f"at least {self.least}" if self.above is None else f"above {self.above}"
+        if self.below == inf:
+            return f"{low}, and finite"
+        if self.above is None and self.most is not None:
+            return f"in [{self.least}, {self.most}]"
+        if self.above is None and self.below is not None:
+            return f"in [{self.least}, {self.below})"
         if self.most is not None:
-            return f"above {self.above}, and at most {self.most}"
-        if self.below is None:
-            return f"above {self.above}"
-        return f"above {self.above}, and {'finite' if self.below == inf else f'below {self.below}'}"
+            return f"{low}, and at most {self.most}"
+        return low if self.below is None else f"{low}, and below {self.below}"
 
 
 NO_FACTS = Setting()
@@ -74,7 +72,6 @@ POSITIVE, NOT_NEGATIVE, COUNT = Setting(above=0), Setting(least=0), Setting(leas
 
 
 def facts_of(group: type) -> Mapping[str, Setting]:
-    """Return the facts of each field of a dataclass of settings, by its name."""
     return _facts_of(group)
 
 
@@ -93,9 +90,7 @@ def _facts_of(group: type) -> Mapping[str, Setting]:
 def make_choices(group: object, prefix: str = "") -> None:
     """Make a member of each choice that was given by its name, and refuse other texts.
 
-    Args:
-        group: a dataclass of settings, whose fields are replaced.
-        prefix: what stands before their names in the sentence.
+    `prefix` precedes the names of the fields in the sentence.
     """
     own: type = type(group)
     for name, kinds in _choices_of(own).items():
@@ -103,34 +98,39 @@ def make_choices(group: object, prefix: str = "") -> None:
         if not isinstance(value, str) or isinstance(value, kinds):
             continue
         members = [member for kind in kinds for member in kind]
-        found = next((member for member in members if member == value), None)
-        if found is None:
-            there = f"be one of {', '.join(members)}" if members else "not be a text"
-            raise SettingsError(f"{prefix}{name} is {value!r}; it must {there}")
-        object.__setattr__(group, name, found)
+        if value not in members:
+            allowed = f"be one of {', '.join(members)}" if members else "not be a text"
+            raise SettingsError(f"{prefix}{name} is {value!r}; it must {allowed}")
+        object.__setattr__(group, name, next(one for one in members if one == value))
 
 
 @cache
 def _choices_of(group: type) -> Mapping[str, tuple[type[StrEnum], ...]]:
-    """Return the enumerations of each field that takes no other text."""
-    found = {}
+    choices_of = {}
     for name, hint in get_type_hints(group).items():
         kinds = get_args(hint) or (hint,)
         choices = [one for one in kinds if isinstance(one, type) and issubclass(one, StrEnum)]
         if str not in kinds:
-            found[name] = tuple(choices)
-    return MappingProxyType(found)
+            choices_of[name] = tuple(choices)
+    return MappingProxyType(choices_of)
 
 
 def check_ranges(group: object, prefix: str = "") -> None:
-    """Refuse a number outside of its range, also one of several; words, null and groups have none.
-
-    Args:
-        group: a dataclass of settings.
-        prefix: what stands before their names in the sentence.
-    """
     for name, fact in facts_of(type(group)).items():
         value = getattr(group, name)
         for each in value if isinstance(value, tuple) else (value,):
             if isinstance(each, int | float) and not fact.allows(each):
                 raise SettingsError(f"{prefix}{name} is {each}; it must be {fact.range}")
+
+
+def ranged(group: type[T]) -> type[T]:
+    """Have a class check the ranges of its fields first; it becomes a dataclass after that."""
+    own: object = vars(group).get("__post_init__")
+
+    def check(self: object) -> None:
+        check_ranges(self)
+        if callable(own):
+            own(self)
+
+    setattr(group, "__post_init__", check)  # noqa: B010  mypy knows of no such method yet
+    return group

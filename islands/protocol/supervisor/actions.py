@@ -64,9 +64,10 @@ class CountFigures:
 
 @dataclass(frozen=True, slots=True)
 class FinishRun:
-    """The run is over; stay for so long, to tell those who do not know it yet."""
+    """The run is over, as a syncer said; stay for so long, to tell those who do not know it yet."""
 
     reason: str
+    connection: int
     stay_s: float = 0.0
 
 

@@ -1,7 +1,4 @@
-"""Events that a supervisor handles. `connection` numbers the link on which a message came.
-
-A message is an event by itself, unless facts are established beside it (`handlers.py`).
-"""
+"""Events that a supervisor handles. `connection` numbers the link on which a message came."""
 
 from dataclasses import dataclass
 
@@ -12,10 +9,9 @@ from islands.protocol.messages.membership import Heartbeat, Join
 
 @dataclass(frozen=True, slots=True)
 class JoinArrived:
-    """A process asks for admission.
+    """A process asks for admission; it has `proven` that it holds the run's key, or has not.
 
-    `proven` tells whether it has proven that it holds the run's key, and `returns` whether it has
-    proven that it is the incarnation that it calls its previous one.
+    `returns`: it has proven that it is the incarnation that it calls its previous one.
     """
 
     message: Join
@@ -26,10 +22,7 @@ class JoinArrived:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatArrived:
-    """A heartbeat arrived whose credential is signed with the run's key.
-
-    `host` is where the link was dialled from; None inside one process.
-    """
+    """A heartbeat with a genuine credential, from `host`; None inside one process."""
 
     message: Heartbeat
     connection: int
@@ -40,8 +33,7 @@ class HeartbeatArrived:
 class NewerSupervisorProven:
     """A process has proven that there is, or was, a supervisor of a higher epoch.
 
-    `kept` tells whether this supervisor's disk held that epoch: a newer start uses the disk then.
-    Otherwise the next start takes a higher one.
+    `kept`: this supervisor's disk holds that epoch, so a newer start uses the disk.
     """
 
     name: str

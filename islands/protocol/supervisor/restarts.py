@@ -1,13 +1,11 @@
 """Restarts of a process that ended: a restart intensity that escalates to giving up.
 
-A transient fault should cost little, and so should a permanent one. The delay grows by half with
-each restart within the last hour, up to a minute; after `RESTARTS_MAX` of them the supervisor gives
-up on the process and says why, and the run goes on with the others. It also gives up once a process
-has ended with the very same error message `ALIKE_MAX` times in a row: a task that fails at the same
-record each time must be fixed by its author. A learner that never steps between such ends is given
-up after `UNTRAINED_MAX`: its model does not fit, or its task fails from the beginning, and each
-further start would only compile again. One that is killed each time before its first step, without
-a word, is given up after `ALIKE_MAX`. A process that stayed up for an hour has recovered.
+The delay grows by half with each restart within the last hour, up to a minute; after `RESTARTS_MAX`
+of them the supervisor gives up on the process and says why, and the run goes on with the others. It
+also gives up once a process has ended with the very same error message `ALIKE_MAX` times in a row,
+or `UNTRAINED_MAX` times if a learner never stepped between: its task fails each time, or its model
+does not fit. One that is killed each time before its first step, without a word, is given up after
+`ALIKE_MAX`. A process that stayed up for an hour has recovered.
 
 Reference: the restart intensity of Erlang/OTP supervisors.
 """
@@ -35,17 +33,16 @@ class Restarts:
 
     times_s: list[float] = field(default_factory=list)
     told: str = ""
-    """The limit that it exceeded, as part of a sentence; empty if none."""
+    """The limit that it exceeded, in words; empty if none."""
     words: str = ""
     alike: int = 0
     untrained: int = 0
-    """How many of these ends, the last ones in a row, came before the first step of their start."""
+    """The ends in a row that came before the first step of their start."""
     incarnation: Incarnation | None = None
     """The incarnation under which it had been admitted when it ended last."""
 
     @property
     def given_up(self) -> bool:
-        """Whether the process ended too often to be restarted; this is final."""
         return bool(self.told)
 
     def next_delay_s(
@@ -53,11 +50,8 @@ class Restarts:
     ) -> float | None:
         """Seconds to wait before the next restart; None to give up.
 
-        Args:
-            now_s: the time at which the process ended.
-            patience: factor on all durations, as on every timeout of the run.
-            words: the error message with which it ended; "" if there was none.
-            trained: whether it did what it was started for: a learner has taken a step.
+        `words` is the error message with which it ended, "" if there was none, and `trained` says
+        whether it did what it was started for: a learner has taken a step.
         """
         if self.given_up:
             return None

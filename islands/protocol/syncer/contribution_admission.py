@@ -18,6 +18,7 @@ from islands.protocol.syncer.precision import Transfer, budget_s
 from islands.protocol.syncer.pulls import Pull
 from islands.protocol.syncer.rounds import Admitted, Round, Stage
 from islands.protocol.tape import member_entries, round_entries
+from islands.protocol.tape.process_entries import KeptOut
 
 OVERTAKEN = "a later pull of its fragment has ended"
 
@@ -73,11 +74,11 @@ def admit(core: RunMemory, event: ContributionArrived, now_s: float) -> str | No
     learner = core.members.learners.get(ticket.name)
     observing = learner is not None and learner.role is not Role.LEARNER
     if learner is None or observing or learner.incarnation != ticket.incarnation:
-        core.record(round_entries.KeptOut(str(ticket), "its incarnation has ended"))
+        core.record(_kept_out(ticket, "its incarnation has ended"))
         _drop(core, ticket, connection)
         return None
     if connection != learner.connection:
-        core.record(round_entries.Void(str(ticket), "it came over a link that is gone"))
+        core.record(_kept_out(ticket, "it came over a link that is gone"))
         core.actions.append(DropContribution(ticket, connection))
         return None
     if not 0 <= contribution.fragment < core.fragments:
@@ -166,6 +167,10 @@ def _discarded(core: RunMemory, contribution: training.Contribution) -> bool:
     if published is None or held != published.version or held <= contribution.base:
         return False
     return ticket.epoch < core.durable.epoch or ticket.round <= published.round
+
+
+def _kept_out(ticket: Ticket, reason: str) -> KeptOut:
+    return KeptOut(ticket.name, f"contribution {ticket}", reason)
 
 
 def _admitted(core: RunMemory, ticket: Ticket) -> Admitted | None:

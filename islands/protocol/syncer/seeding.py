@@ -19,6 +19,7 @@ from islands.protocol.syncer.recipients import send_to_all
 from islands.protocol.syncer.timeouts import doubled_s
 from islands.protocol.syncer.versions import Published, Seeding, newest_of
 from islands.protocol.tape import round_entries
+from islands.protocol.tape.process_entries import KeptOut
 
 SEED_ROUND = -1
 
@@ -142,7 +143,8 @@ def on_seed(core: RunMemory, event: SeedArrived, _now_s: float) -> None:
     if not event.intact or seed.digest != digest:
         seeding.refused = True
         core.members.learners[seeding.name].kept = ()  # its promise of them does not count any more
-        core.record(round_entries.SeedRefused(seed.name, seed.fragment))
+        what = f"fragment {seed.fragment} of version 0"
+        core.record(KeptOut(seed.name, what, "it is damaged or not finite"))
         return
     seeding.digests[seed.fragment] = seed.digest
     if len(seeding.digests) < core.fragments:

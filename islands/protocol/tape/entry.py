@@ -44,14 +44,7 @@ class Record:
 
 
 class Line(NamedTuple):
-    """A stamped entry of a tape.
-
-    Attributes:
-        at_s: seconds since the start of the run on the writer's own monotonic clock; never
-            compare those of two hosts.
-        actor: name of the writer.
-        entry: the content.
-    """
+    """A stamped entry of a tape, with seconds on its writer's own clock since the run's start."""
 
     at_s: float
     actor: str

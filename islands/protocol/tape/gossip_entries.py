@@ -22,16 +22,6 @@ class Widowed(Entry, frozen=True, tag="widowed"):
     missing: dict[str, str]
 
 
-class ShareRefused(Logged, frozen=True, tag="share_refused"):
-    """A learner refused a neighbour's values; `left_out` entries before it were not kept."""
-
-    peer: str
-    incarnation: str
-    round: int
-    reason: str
-    left_out: int | None = None
-
-
 class TookOver(Logged, frozen=True, tag="took_over"):
     """A newcomer began with the values of a learner that trains, at its round."""
 

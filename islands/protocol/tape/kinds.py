@@ -34,7 +34,6 @@ MODULES = (
 
 
 def _entries_of(module: ModuleType) -> list[type[Entry]]:
-    """The types of entries that a module declares itself, in order of declaration."""
     found = [one for one in vars(module).values() if isinstance(one, type)]
     return [one for one in found if issubclass(one, Entry) and one.__module__ == module.__name__]
 
@@ -44,7 +43,6 @@ ENTRIES = tuple(entry for module in MODULES for entry in _entries_of(module))
 
 
 def kinds_of(*entries: type[Entry]) -> frozenset[str]:
-    """The names on the tape of these types."""
     return frozenset(map(kind_of, entries))
 
 
@@ -63,7 +61,6 @@ _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(AnyEntry)
 
 
 def read(lines: Iterable[bytes]) -> list[Line]:
-    """Decode the lines of a tape, in order."""
     found: list[Line] = []
     for number, line in enumerate(lines, start=1):
         try:

@@ -4,8 +4,6 @@ from islands.protocol.identities import Role, Status
 from islands.protocol.messages.control import Verb
 from islands.protocol.tape.entry import Entry, Logged
 
-# --- the supervisor's view ------------------------------------------------------------------------
-
 
 class Admitted(Logged, frozen=True, tag="admitted"):
     """A supervisor admitted a process under a new incarnation."""
@@ -54,8 +52,7 @@ class ProcessStarted(Logged, frozen=True, tag="process_started"):
 class ProcessEnded(Logged, frozen=True, tag="process_ended"):
     """A process ended by itself: a supervisor records the `reason`, a host of tasks the `error`.
 
-    Either is empty after an orderly end. For a simulated process the entry also has the most events
-    in its mailbox and, for a syncer, the most bytes of contributions that waited.
+    Either is empty after an orderly end. The rest is of simulated processes alone.
     """
 
     name: str
@@ -103,9 +100,6 @@ class Resumed(Logged, frozen=True, tag="resumed"):
     """The run was resumed by an operator."""
 
 
-# --- the syncer's sessions ------------------------------------------------------------------------
-
-
 class LinkUnsteady(Logged, frozen=True, tag="link_unsteady"):
     """A learner's link to the syncer was lost `times` times in two minutes, and opened again."""
 
@@ -135,10 +129,9 @@ class Retired(Logged, frozen=True, tag="retired"):
 
 
 class Adapted(Logged, frozen=True, tag="adapted"):
-    """A learner's contributions have another `precision` from now on.
+    """A learner's contributions have another `precision`: the last moved `bytes` in `seconds`.
 
-    The last one moved `bytes` in `seconds`, at `bytes_per_s`, and left `before_s` after it was
-    asked for; of the bytes of a contribution at most `budget_s` is hidden.
+    It left `before_s` after it was asked for; at most `budget_s` of a contribution is hidden.
     """
 
     name: str
@@ -152,10 +145,7 @@ class Adapted(Logged, frozen=True, tag="adapted"):
 
 
 class WrongReport(Logged, frozen=True, tag="wrong_report"):
-    """A report cannot be true, and claims `untold_tokens` that no account has; or a contribution.
-
-    Of contributions only the last of too many is told, for which its sender is refused.
-    """
+    """A report, or the last of too many contributions, cannot be true; its sender is refused."""
 
     name: str
     reason: str

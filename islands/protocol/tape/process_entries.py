@@ -46,12 +46,6 @@ class Failed(Logged, frozen=True, tag="failed"):
     detail: str | None = None
 
 
-class Unsendable(Logged, frozen=True, tag="unsendable"):
-    """An actor ended, since it had to send a message that cannot be encoded."""
-
-    error: str
-
-
 class Disk(Logged, frozen=True, tag="disk"):
     """A disk is full or fails at present; what is to be written waits."""
 
@@ -88,35 +82,13 @@ class Refused(Logged, frozen=True, tag="refused"):
     left_out: int | None = None
 
 
-class Impostor(Entry, frozen=True, tag="impostor"):
-    """A link spoke for another name and was closed; `left_out` entries before it were not kept."""
+class KeptOut(Entry, frozen=True, tag="kept_out"):
+    """Something that a peer sent was not taken; `left_out` entries before it were not kept."""
 
     name: str | None
-    body: str
-    left_out: int | None = None
-
-
-class Unexpected(Entry, frozen=True, tag="unexpected"):
-    """A message of an unexpected type arrived; `left_out` entries before it were not kept."""
-
-    body: str
-    left_out: int | None = None
-
-
-class UpdateRefused(Entry, frozen=True, tag="update_refused"):
-    """A member cannot use an update; `left_out` entries before it were not kept."""
-
-    fragment: int
-    version: str
+    what: str
     reason: str
     left_out: int | None = None
-
-
-class Undelivered(Entry, frozen=True, tag="undelivered"):
-    """A message between learners had no reachable receiver; only a link's first one is recorded."""
-
-    sender: str
-    recipient: str | None
 
 
 class Evaluation(Notable, frozen=True, tag="evaluation"):

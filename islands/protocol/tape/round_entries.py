@@ -1,8 +1,4 @@
-"""Entries of a syncer about rounds, contributions, versions, tokens and its journal.
-
-A tape has versions as ``epoch.number``, incarnations as ``epoch.counter``, tickets as
-``name/incarnation@epoch:round``, leases as (pass, shard, position).
-"""
+"""Entries of a syncer about rounds, contributions, versions, tokens and its journal."""
 
 from dataclasses import dataclass
 
@@ -10,8 +6,6 @@ from islands.protocol.identities import Fate, LearnerName
 from islands.protocol.tape.entry import Entry, Logged, Notable
 
 Leases = list[tuple[int, int, int]]
-
-# --- the run and its journal ----------------------------------------------------------------------
 
 
 class Journal(Entry, frozen=True, tag="journal"):
@@ -36,11 +30,7 @@ class Seeded(Logged, frozen=True, tag="seeded"):
 
 
 class TakenBack(Logged, frozen=True, tag="taken_back"):
-    """There is no journal: version 0 is what `name` has of these versions, of so many `members`.
-
-    What the journal held besides is lost: the ledger, the outer optimizer's momentum, the data
-    positions and the clock of the learning rate.
-    """
+    """There is no journal: version 0 is what `name` has of these versions, of so many `members`."""
 
     name: str
     versions: list[str]
@@ -54,13 +44,6 @@ class SeedLate(Logged, frozen=True, tag="seed_late"):
     asked: int
     arrived: int
     fragments: int
-
-
-class SeedRefused(Entry, frozen=True, tag="seed_refused"):
-    """A fragment of version 0 was refused, since it is damaged or not finite."""
-
-    name: str
-    fragment: int
 
 
 class Extended(Logged, frozen=True, tag="extended"):
@@ -103,9 +86,6 @@ class Finished(Logged, frozen=True, tag="finished"):
     reason: str
     ledger: list[Row] | None = None
     processed: dict[str, int] | None = None
-
-
-# --- rounds ---------------------------------------------------------------------------------------
 
 
 class Opened(Entry, frozen=True, tag="opened"):
@@ -157,9 +137,8 @@ class Merged(Notable, frozen=True, tag="merged"):
 
     `behind` is how many versions each participant's base was behind the one that was replaced, and
     `belated` are the tokens of each that the end of the run alone merged, where there are any.
-    Where updates are increments, `increment_bytes` is the length of this one, and `remainder_norm`
-    the length of what is left for the next. The `run_…` fields sum the run up as the ledger has it:
-    merges, tokens applied over all fragments, and tokens processed.
+    `remainder_norm` is the length of what an increment leaves for the next. The `run_…` fields sum
+    the run up as the ledger has it.
     """
 
     round: int
@@ -224,10 +203,7 @@ class AskedAgain(Logged, frozen=True, tag="asked_again"):
 
 
 class DataEnded(Logged, frozen=True, tag="data_ended"):
-    """All shards of `passes` passes in a row had no batch; 0: somebody has data again.
-
-    It is recorded each time that the number of passes has doubled.
-    """
+    """All shards of `passes` passes in a row had no batch, doubled each time; 0: one has again."""
 
     passes: int
     shards: int
@@ -238,9 +214,6 @@ class WaitsFor(Logged, frozen=True, tag="waits_for"):
 
     members: int
     because: dict[LearnerName, str]
-
-
-# --- contributions and tokens ---------------------------------------------------------------------
 
 
 class Arrived(Entry, frozen=True, tag="arrived"):
@@ -267,22 +240,6 @@ class FateTold(Entry, frozen=True, kw_only=True, tag="fate"):
     reason: str | None = None
     tokens: int
     version: str | None = None
-
-
-class KeptOut(Entry, frozen=True, tag="kept_out"):
-    """An ended incarnation's contribution came; `left_out` entries before it were not kept."""
-
-    ticket: str
-    reason: str
-    left_out: int | None = None
-
-
-class Void(Entry, frozen=True, tag="void"):
-    """A contribution came over a closed link; `left_out` entries before it were not kept."""
-
-    ticket: str
-    reason: str
-    left_out: int | None = None
 
 
 class Duplicate(Entry, frozen=True, tag="duplicate"):

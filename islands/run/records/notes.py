@@ -25,7 +25,6 @@ NAMES_MAX = 4096
 """Beyond this many, the buckets of names that were quiet for a minute go first, then the oldest."""
 
 EVALUATIONS = (processes.Evaluation, processes.EvaluationFailed)
-FAULTS = (processes.Failed, processes.Unsendable)
 
 SUPERVISORS_OWN = kinds_of(
     *(members.Admitted, members.Recognised, members.Evicted, members.Left, members.Commanded),
@@ -38,9 +37,9 @@ SUPERVISORS_OWN = kinds_of(
 NOTED: Mapping[Role, frozenset[str]] = {
     Role.LEARNER: kinds_of(
         *(learners.MomentsKept, learners.MomentsReset),
-        *(learners.MomentsTaken, learners.MomentsFresh, *FAULTS),
+        *(learners.MomentsTaken, learners.MomentsFresh, processes.Failed),
     ),
-    Role.OBSERVER: kinds_of(*EVALUATIONS, *FAULTS),
+    Role.OBSERVER: kinds_of(*EVALUATIONS, processes.Failed),
     Role.SYNCER: NOTABLE - SUPERVISORS_OWN,
     Role.SUPERVISOR: frozenset(),
 }

@@ -55,7 +55,6 @@ WORDS: Mapping[type[Entry], str] = {
     processes.Refused: "{0.name} was refused: {0.reason}",
     processes.Failed: "{actor} failed: {0.error}",
     processes.EvaluationFailed: "an evaluation failed: {0.error}",
-    processes.Unsendable: "{actor} has something that cannot be sent: {0.error}",
     processes.Disk: "{actor} waits for its disk: {0.error}",
 }
 """The sentence of each kind of entry whose sentence has only one form."""

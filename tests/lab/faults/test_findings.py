@@ -23,8 +23,8 @@ from islands.protocol.identities import Role, Status
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.tape.entry import Entry, Line
 from islands.protocol.tape.member_entries import Admitted, Evicted, StatusChanged
-from islands.protocol.tape.process_entries import Refused, Started
-from islands.protocol.tape.round_entries import KeptOut, Merged
+from islands.protocol.tape.process_entries import KeptOut, Refused, Started
+from islands.protocol.tape.round_entries import Merged
 
 TIMING = Timing(patience=0.2)
 NAMES = ("learner-0", "learner-1", "learner-2")
@@ -212,7 +212,7 @@ def test_with_long_heartbeats_an_eviction_may_be_a_heartbeat_late() -> None:
 
 
 def test_contributions_of_the_ended_that_were_refused_are_counted() -> None:
-    late = KeptOut("learner-2/1.3@1:7", "ended")
+    late = KeptOut("learner-2", "contribution learner-2/1.3@1:7", "ended")
     lines = [Line(at_s, "syncer", late) for at_s in (9.0, 11.0, 12.0, 17.0)]
     assert find(struck(fault="freeze"), *lines).kept_out == 2
 

@@ -161,7 +161,7 @@ async def _live(settings: RunSettings, merges: int, *, by_jax: bool) -> Found:
     for name, one in made:
         found.bases.setdefault(name, []).extend(one.bases)
     lines = [json.loads(line) for line in tape.lines]
-    found.refused = [line["reason"] for line in lines if line["kind"] == "update_refused"]
+    found.refused = [line["reason"] for line in lines if line["kind"] == "kept_out"]
     return found
 
 

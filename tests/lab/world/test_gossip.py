@@ -121,7 +121,7 @@ def test_every_token_is_applied_and_nobody_waits(
     played = Played(settings_of(gossip, fragments=3), costs=costs)
     assert played.world.finished == "tokens"
     assert (played.ledger["processed"], played.ledger["applied"]) == (8000, 8000)
-    assert not list(played.of("share_refused"))
+    assert not list(played.of("kept_out"))
     assert len(list(played.of("gossip"))) > 100
     check_nobody_waits(played)
 
@@ -242,7 +242,7 @@ def test_a_restarted_learner_begins_with_the_values_of_one_that_trains() -> None
     played = Played(settings_of(PAIRS, tokens=16000, fragments=2), restart)
     (took,) = (e for e in played.of("took_over") if e["actor"] == "ben")
     assert took["round"] > 10
-    assert not list(played.of("share_refused"))
+    assert not list(played.of("kept_out"))
     met = [e for e in played.of("gossip") if e["actor"] == "ben" and e["at_s"] > took["at_s"]]
     assert len(met) > 5
     assert played.ledger["applied"] + played.ledger["lost"] == 16000

@@ -94,5 +94,5 @@ def test_the_hub_says_who_speaks() -> None:
 
     lines = played(pretend)
     assert [entry["to"] for entry in said(lines, "eve", "moments_given")] == ["ana"]
-    (undelivered,) = said(lines, "syncer", "undelivered")
-    assert (undelivered["sender"], undelivered["recipient"]) == ("ana", "nobody")
+    (undelivered,) = said(lines, "syncer", "kept_out")
+    assert (undelivered["name"], undelivered["what"]) == ("ana", "StateRequest for nobody")

@@ -1,10 +1,10 @@
-"""The supervisor's memory, and the few operations on it that several rules share.
+"""The supervisor's memory, and the operations on it that several rules share.
 
-`Core` is plain data, plus the list that collects the actions while one event is handled. The rules
-are functions over it; the package's docstring says where they are.
+The rules are functions over it: each is registered for its event or its message, where it stands.
 """
 
 from dataclasses import dataclass, field
+from itertools import islice
 
 from islands.protocol.handlers import Handlers
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
@@ -13,12 +13,14 @@ from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.actions import Action, Send
 from islands.protocol.supervisor.eviction import MemberRecord, Stalls
 from islands.protocol.supervisor.restarts import Restarts
-from islands.protocol.supervisor.view import Follower, pages
 from islands.protocol.tape.entry import Entry, Record
 
 ENDED_REMEMBERED = 32
 ORDERS_REMEMBERED = 1024
 """Orders to leave that are kept for learners that are not here, in case one comes back."""
+
+VIEW_PAGE_MEMBERS = 128
+"""Most members in one page: with names of 64 characters of four bytes each it fits a frame."""
 
 
 @dataclass(slots=True)
@@ -34,17 +36,32 @@ class Drained:
 
 
 @dataclass(slots=True)
-class Core:
-    """The memory of a supervisor.
+class Follower:
+    """A syncer, or a learner that gossips, that follows the membership view over one link.
 
-    `address` is where others dial it. `launched` are the processes that it starts, and may kill,
-    with their restarts; `kinds` are the learners of which an operator can add more, as learner of
-    learner-0; `stalls` counts the kills of those that were stalled. `drained` are the learners that
-    an operator drained or evicted, `asking` those that asked for the run spec lately, with the
-    time, and `spec_told` the links over which that was answered. `paused` is the operator's last
-    command to pause (True) or resume (False), and `stopping` why an operator wants the run to end;
-    both are None without such a command. `ticked_s` is the time of the last tick, and `counter` the
-    number of admissions.
+    Links keep their order and lose nothing while they are open. So over a new link it is sent the
+    `whole` view, in pages that fit a frame, then each member that `changed` once, and a page in any
+    case if one is `due`.
+    """
+
+    connection: int
+    whole: bool = True
+    due: bool = True
+    changed: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class SupervisorMemory:
+    """The memory of a supervisor, and the `actions` that follow from the event in hand.
+
+    `epoch` is the number of this start, higher than that of every start before it, `address` is
+    where others dial it, and `fingerprint` is the layout's. `launched` are the processes that it
+    starts, and may kill, with their restarts; `kinds` are the learners of which an operator can add
+    more, as learner of learner-0; `stalls` counts the kills of those that were stalled. `drained`
+    are the learners that an operator drained or evicted, `asking` those that asked for the run spec
+    lately, with the time, and `spec_sent` the links over which that was answered. `paused` is the
+    operator's last command to pause (True) or resume (False), and `stopping` why an operator wants
+    the run to end. `ticked_s` is the time of the last tick, and `counter` the number of admissions.
 
     So that the cost of an event does not grow with the number of members, `here` holds the members
     that have not ended by role, `folded` the names by their lower case, `linked` the names that
@@ -74,7 +91,7 @@ class Core:
     counter: int = 0
     drained: dict[str, Drained] = field(default_factory=dict)
     asking: dict[str, float] = field(default_factory=dict)
-    spec_told: dict[int, None] = field(default_factory=dict)
+    spec_sent: dict[int, None] = field(default_factory=dict)
     paused: bool | None = None
     stopping: str | None = None
     finished: str | None = None
@@ -83,11 +100,11 @@ class Core:
     def record(self, entry: Entry) -> None:
         self.actions.append(Record(entry))
 
-    def send(self, connection: int, message: object) -> None:
-        self.actions.append(Send(connection, message))
+    def send(self, connection: int | None, message: object) -> None:
+        if connection is not None:
+            self.actions.append(Send(connection, message))
 
     def present(self, role: Role) -> list[MemberRecord]:
-        """Members of a role that have not ended, by name."""
         return [member for _, member in sorted(self.here[role].items())]
 
     @property
@@ -100,24 +117,20 @@ class Core:
         heard = [member.address for member in self.present(Role.SYNCER) if member.address]
         return tuple(heard) or self.syncers
 
-    # --- members ------------------------------------------------------------------------------
-
     def enter(self, member: MemberRecord) -> None:
         """Enter a name's new incarnation, which replaces the one before it."""
-        name, before = member.name, self.members.get(member.name)
+        name, before, connection = member.name, self.members.get(member.name), member.connection
         if before is not None:
             self.here[before.role].pop(name, None)
             self._unlink(before)
         self.ended.pop(name, None)
-        self.members[name] = member
+        self.members[name] = self.here[member.role][name] = member
         self.folded[name.lower()] = name
-        self.here[member.role][name] = member
-        if member.connection is not None:
-            self.linked.setdefault(member.connection, {})[name] = None
+        if connection is not None:
+            self.linked.setdefault(connection, {})[name] = None
         self.changed(member)
 
     def link(self, member: MemberRecord, connection: int) -> None:
-        """Note over which link a member was heard last."""
         if member.connection != connection:
             self._unlink(member)
             member.connection = connection
@@ -139,7 +152,6 @@ class Core:
         return members
 
     def set_status(self, member: MemberRecord, status: Status) -> None:
-        """Change a member's status, in the view as well."""
         member.status = status
         self.changed(member)
         if status.ended:
@@ -157,13 +169,10 @@ class Core:
             self.ended[name] = None
 
     def forget_ended(self) -> None:
-        """Forget all but the `ENDED_REMEMBERED` members that ended last, and old orders.
-
-        A member that is launched again is not forgotten.
-        """
-        for name in list(self.drained)[: max(0, len(self.drained) - ORDERS_REMEMBERED)]:
-            if name not in self.here[Role.LEARNER]:
-                del self.drained[name]
+        """Forget all but the `ENDED_REMEMBERED` members that ended last, and old orders."""
+        old_orders = islice(self.drained, max(0, len(self.drained) - ORDERS_REMEMBERED))
+        for name in [name for name in old_orders if name not in self.here[Role.LEARNER]]:
+            del self.drained[name]
         while len(self.ended) > ENDED_REMEMBERED:
             name = next(iter(self.ended))
             del self.ended[name]
@@ -183,47 +192,40 @@ class Core:
     def forgot(self, name: str, incarnation: Incarnation) -> bool:
         """Whether an incarnation, of a name that is not in `members`, has ended."""
         outlived = self.outlived.get(name)
-        ended = outlived is not None and incarnation <= outlived
-        return ended or incarnation.epoch == self.epoch
-
-    # --- the view -----------------------------------------------------------------------------
+        return incarnation.epoch == self.epoch or (outlived is not None and incarnation <= outlived)
 
     def changed(self, member: MemberRecord) -> None:
-        """Note what those who follow the view have yet to be told."""
+        """Note a change that those who follow the view have yet to hear of."""
         if member.role is Role.LEARNER:
             for follower in self.followers.values():
                 follower.changed[member.name] = None
 
     def publish(self) -> None:
-        """Send each follower what changed since its last page; at least one page if one is due.
-
-        Syncers follow the view, and learners where they gossip.
-        """
+        """Send each follower what changed since its last page; at least one page if one is due."""
         learners = self.here[Role.LEARNER] if self.settings.gossip.on else {}
         for name, member in [*self.here[Role.SYNCER].items(), *learners.items()]:
             follower = self.followers.get(name)
             if follower is None or member.connection != follower.connection:
                 continue  # no heartbeat has come over its present link yet
             if follower.due or follower.changed:
-                for page in self._pages_for(follower):
-                    self.send(follower.connection, page)
+                self._send_pages(follower)
                 follower.whole, follower.due, follower.changed = False, False, {}
 
-    def _pages_for(self, follower: Follower) -> list[MembershipChanged]:
-        names = list(self.members if follower.whole else follower.changed)
-        told = pages([name for name in names if self.members[name].role is Role.LEARNER])
-        return [
-            MembershipChanged(
+    def _send_pages(self, follower: Follower) -> None:
+        names = self.members if follower.whole else follower.changed
+        learners = [name for name in names if self.members[name].role is Role.LEARNER]
+        for begin in range(0, max(1, len(learners)), VIEW_PAGE_MEMBERS):
+            end = begin + VIEW_PAGE_MEMBERS
+            page = MembershipChanged(
                 supervisor_epoch=self.epoch,
-                members=tuple(self._told_of(name) for name in page),
+                members=tuple(map(self._in_view, learners[begin:end])),
                 paused=self.paused,
-                begins=follower.whole and index == 0,
-                more=index + 1 < len(told),
+                begins=follower.whole and begin == 0,
+                more=end < len(learners),
             )
-            for index, page in enumerate(told)
-        ]
+            self.send(follower.connection, page)
 
-    def _told_of(self, name: str) -> Member:
+    def _in_view(self, name: str) -> Member:
         member = self.members[name]
         if not self.settings.gossip.on:
             return Member(LearnerName(name), member.incarnation, member.status)
@@ -233,5 +235,8 @@ class Core:
         )
 
 
-HANDLERS = Handlers[Core, [int, float]]()
-"""Of messages that are events as they come; they are told the connection and the time, too."""
+EVENTS = Handlers[SupervisorMemory, [float]]()
+"""Handlers of events, which get the time."""
+
+MESSAGES = Handlers[SupervisorMemory, [int, float]]()
+"""Handlers of messages that are events as they come; they get the connection and the time."""
