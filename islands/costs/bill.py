@@ -22,14 +22,7 @@ HUB = "(hub)"
 class Stay:
     """What one island did, and where.
 
-    Args:
-        name: its name in the run.
-        place: where it ran; None: nobody told.
-        paid_s: for how long it was placed.
-        sent_bytes: what it sent to the hub.
-        received_bytes: what it received from the hub.
-        tokens: what it processed.
-        merged: its tokens that were merged, mean over fragments.
+    `paid_s` is for how long it was placed, and `merged` its merged tokens, mean over fragments.
     """
 
     name: str
@@ -45,19 +38,8 @@ class Stay:
 class Line:
     """One line of a bill: of an island, of a region, or of all.
 
-    Args:
-        name: of the island.
-        region: where it ran.
-        what: what it ran on, in a few letters.
-        islands: how many the line is about.
-        hours: of islands.
-        accelerator_hours: of accelerators.
-        sent_gb: that left the island, in 10⁹ bytes.
-        received_gb: that reached it.
-        hours_cost: money for the hours.
-        traffic_cost: money for the traffic.
-        tokens: processed.
-        merged: merged, mean over fragments.
+    `what` is what it ran on, in a few letters. Hours are of islands, traffic is in 10⁹ bytes that
+    left the island or reached it, and `merged` are tokens, mean over fragments.
     """
 
     name: str
@@ -108,10 +90,9 @@ class Line:
 class Bill:
     """The bill of a run.
 
-    Args:
-        lines: one for each island, and one for the hub's host where it is priced.
-        currency: of all money; empty: there are no prices, and all money is 0.
-        missing: a sentence for each island that is not counted, as a price of it is missing.
+    There is a line for each island, and for the hub's host where it is priced. Without a currency
+    there are no prices, and all money is 0. `missing` has a sentence for each island that is not
+    counted, as a price of it is missing.
     """
 
     lines: tuple[Line, ...]
@@ -144,10 +125,7 @@ def _sum(lines: Sequence[Line], name: str) -> Line:
 def bill_of(stays: Iterable[Stay], prices: Prices | None, hub_s: float = 0.0) -> Bill:
     """Return the bill of a run.
 
-    Args:
-        stays: of its islands.
-        prices: None: hours, traffic and tokens are told without money.
-        hub_s: for how long the hub's host was needed.
+    The hub's host was needed for `hub_s`.
     """
     lines, missing = list[Line](), dict[str, None]()
     for stay in stays:

@@ -50,14 +50,7 @@ async def watch(
 ) -> None:
     """Look at what a run has cost until its money is spent, then end it.
 
-    An island without a price is not counted, and told once.
-
-    Args:
-        budget: what it may cost.
-        bill: returns its bill now.
-        stop: ends the run in order for a reason; called again if no supervisor answers.
-        say: tells the person who started the hub.
-        look_s: time between two looks.
+    An island without a price is not counted, and told once. `stop` is called again if no supervisor answers.
     """
     told = set[str]()
     while True:  # until the run has been told to end

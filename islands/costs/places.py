@@ -17,11 +17,8 @@ HOSTS_MOST = 100_000
 class Place:
     """Where an island runs, and on what.
 
-    Args:
-        region: as the file of prices names it; empty: nobody told.
-        accelerators: kind and number of each host's accelerators, as H100:8; None without.
-        preemptible: whether its hosts may be taken away.
-        hosts: how many there are.
+    The region is as the file of prices names it; empty: nobody told. Accelerators are kind and
+    number of each host's, as H100:8.
     """
 
     region: str = ""

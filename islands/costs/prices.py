@@ -54,14 +54,10 @@ class Unpriced(UserError):  # noqa: N818  (it is told as a sentence)
 class Prices:
     """All prices.
 
-    Args:
-        currency: what they are in.
-        accelerator_hour: of one accelerator, by kind, then by region.
-        host_hour: of one host without accelerators, by region.
-        traffic_gb: of 10⁹ bytes, by the region that they leave, then by that which they reach.
-        hub: where the hub runs; None: its host costs nothing.
-        learners: where learners run that no engine placed, by pattern of their name; the first that
-            matches counts.
+    Hours are by region, and those of one accelerator by kind before. Traffic is that of 10⁹ bytes,
+    by the region that they leave, then by that which they reach. Without `hub` its host costs
+    nothing. Learners that no engine placed run where the first pattern says that their name
+    matches.
     """
 
     currency: str = "USD"

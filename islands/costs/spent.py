@@ -24,9 +24,7 @@ NOTHING = LearnerFigures()
 class Placed:
     """What an engine's record tells of an island.
 
-    Args:
-        place: where it is.
-        running_s: for how long all of its jobs have run until now, also those that never joined.
+    `running_s` is for how long all of its jobs have run until now, also those that never joined.
     """
 
     place: Place
@@ -60,13 +58,8 @@ def stays_of(
 ) -> list[Stay]:
     """Return what each island did, learners that are counted together as one.
 
-    Args:
-        figures: of the run.
-        now_s: the time on the run's clock.
-        fragments: P of the plan.
-        prices: which tell where learners run that no engine placed.
-        placed: what engines tell of islands, by name.
-        merged: tokens of all that were merged, mean over fragments; None: as merges told so far.
+    `now_s` is on the run's clock. `merged` are the tokens of all that were merged, mean over
+    fragments; None: as merges told so far.
     """
     rows = {**figures.learners, OTHERS: figures.gone.counted}
     every = {name: one for name, one in rows.items() if name != OTHERS or figures.gone.names}
@@ -91,10 +84,8 @@ def stays_of(
 def hour_of(places: Mapping[str, Place | None], prices: Prices, rate: "Rate | None" = None) -> Bill:
     """Return the bill of one hour of a fleet that is planned, all of whose tokens are merged.
 
-    Args:
-        places: where each island is to run, by name; None: as its name matches in the prices.
-        prices: of all.
-        rate: what each of them sends, receives and processes; None: not known.
+    Where no place is given, the prices tell it by the island's name. `rate` is what each of them
+    sends, receives and processes.
     """
     known = rate or Rate()
     stays = []

@@ -73,10 +73,7 @@ def notice_of(run: str, actor: str, entry: Entry, wall_s: float) -> bytes:
 class Notices:
     """Gives notices one by one.
 
-    Args:
-        target: a command, split as a shell would, or a URL.
-        say: told why a notice could not be given.
-        pause_s: time between two tries.
+    A command is split as a shell would.
     """
 
     def __init__(self, target: str, say: Callable[[str], object], pause_s: float) -> None:
@@ -161,12 +158,7 @@ async def telling(
 ) -> AsyncIterator[None]:
     """Tell somebody what is written to a run's log while the block lasts.
 
-    Args:
-        target: a command or a URL.
-        folder: the run's folder.
-        run: the run's name.
-        say: told why a notice could not be given.
-        pause_s: time between two tries.
+    `say` is told why a notice could not be given.
     """
     notices, wall = Notices(target, say, pause_s), WallClock()
 

@@ -60,9 +60,7 @@ class Source(Collector, ABC):
 class MetricsSite:
     """Answers the requests for a process's metrics; see `messaging.websocket.door.Site`.
 
-    Args:
-        source: what is read.
-        secret: the secret of the process; None if it has none, and so listens on loopback alone.
+    Without a secret the process listens on loopback alone.
     """
 
     def __init__(self, source: Source, secret: Secret | Keyring | None) -> None:

@@ -46,11 +46,7 @@ def process_samples(*, ready: bool) -> Iterator[Sample]:
 
 
 class Reading:
-    """A function that is called on a thread, one call at a time, and is waited for in part.
-
-    Args:
-        read: what is called; it may hang.
-    """
+    """A function that is called on a thread, one call at a time, and is waited for in part."""
 
     def __init__(self, read: Callable[[], object]) -> None:
         self._read = read
@@ -65,11 +61,7 @@ class Reading:
 
 
 class HubSource(Source):
-    """A hub: its run, its learners, the disk of its folder, and its syncer wherever that is.
-
-    Args:
-        hub: the hub, which has been opened.
-    """
+    """A hub: its run, its learners, the disk of its folder, and its syncer wherever that is."""
 
     def __init__(self, hub: "Coordinator") -> None:
         self._hub = hub
@@ -126,11 +118,7 @@ class HubSource(Source):
 
 
 class SyncerElsewhere:
-    """The samples of a syncer in another process, which is asked for them.
-
-    Args:
-        connecting: the token that is shown to it, and the authority of its certificate.
-    """
+    """The samples of a syncer in another process, which is asked for them."""
 
     def __init__(self, connecting: ConnectOptions) -> None:
         self._connecting = connecting
@@ -178,11 +166,7 @@ class SyncerElsewhere:
 
 
 class SyncerSource(Source):
-    """A syncer that is a process of its own.
-
-    Args:
-        syncer: its actor.
-    """
+    """A syncer that is a process of its own."""
 
     def __init__(self, syncer: SyncerActor) -> None:
         self._syncer = syncer

@@ -150,10 +150,8 @@ def show_page(hub: "Coordinator") -> str:
 class PageSite:
     """Answers the requests for the page of one run.
 
-    Args:
-        run: the run.
-        token: the run's token; None if it has none, and everybody on this machine may look.
-        names: further names of this machine, beside its own and loopback.
+    Everybody on this machine may look at a run without a token. `names` are further names of this
+    machine.
     """
 
     def __init__(self, run: LiveRun, token: Secret | None, names: Iterable[str] = ()) -> None:

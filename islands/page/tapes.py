@@ -58,10 +58,9 @@ Entry = tuple[float, bytes]
 class GrowingTape:
     """One tape, which a process may write meanwhile.
 
-    Attributes:
-        first_s: Wall time of the first entry that was read; None before there is one.
-        origin_s: Wall time at which the clock of the entries begins; None before it is known.
-        whole: Whether the tape was read from its beginning.
+    `first_s` and `origin_s` are wall times: of the first entry that was read, and of the beginning
+    of the entries' clock; None before they are known. `whole` says whether the tape was read from
+    its beginning.
     """
 
     def __init__(self, path: Path, newest_bytes: int = NEWEST_BYTES) -> None:
@@ -155,9 +154,7 @@ class GrowingTape:
 class RunTapes:
     """All tapes of a run's folder, as one.
 
-    Args:
-        folder: the run's folder.
-        newest_bytes: how much of each tape is read at first.
+    At first, `newest_bytes` of each tape are read.
     """
 
     def __init__(self, folder: Path, newest_bytes: int = NEWEST_BYTES) -> None:

@@ -67,11 +67,8 @@ def states_told(
 ) -> Iterator[Told]:
     """Yield the states of learners that have no tape here, as their heartbeats told them.
 
-    Args:
-        figures: the figures of the run.
-        own_tapes: the processes whose own tapes are read, which tell more.
-        now_s: wall time now, or at the end of what is known.
-        wall_s: the run's own clock at that time, which leaves out when no hub ran.
+    The tapes of processes in `own_tapes` are read, and tell more. `wall_s` is the run's own clock
+    at the wall time `now_s`, and leaves out when no hub ran.
     """
     apart = [(name, done) for name, done in figures.learners.items() if name not in own_tapes]
     most = max(2, STATES_MOST // max(1, len(apart)))
@@ -84,10 +81,7 @@ def states_told(
 def curves_told(figures: RunFigures, curves: RunCurves, origin_s: float) -> Told:
     """Return the curves of a run as the page is told them.
 
-    Args:
-        figures: the figures of the run.
-        curves: what its metrics hold.
-        origin_s: wall time at which the clock of the hub's last start begins.
+    The clock of the hub's last start begins at wall time `origin_s`.
     """
     at_0_s = origin_s - curves.began_s
     pace = curves.totals.get("tokens", Series()).seconds.all()
@@ -142,9 +136,7 @@ class EndedRun:
 def ended_run(folder: Path, at_s: float) -> EndedRun:
     """Read a run's folder.
 
-    Args:
-        folder: the run's folder.
-        at_s: wall time of the last that is known of the run.
+    `at_s` is the wall time of the last that is known of the run.
     """
     require_folder(folder)
     held = read(folder)

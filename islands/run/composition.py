@@ -44,13 +44,9 @@ def _ignored(*_: object) -> None:
 class ClusterSpec:
     """The run that a cluster is for, and the callbacks into its host.
 
-    Args:
-        settings: what all members of the run agree on.
-        launched: names of the processes that the backend starts.
-        ended: told how a process ended, before the cluster acts on it.
-        failed: called when nothing can finish the run any more.
-        say: shows a sentence to the person who started the run.
-        kinds: learners of which an operator can add more, by the beginning of their names.
+    The backend starts the `launched` processes. `ended` is told how a process ended, before the
+    cluster acts on it; `failed` is called when nothing can finish the run any more. `kinds` are the
+    learners of which an operator can add more, by the beginning of their names.
     """
 
     settings: RunSettings
@@ -86,13 +82,8 @@ class Cluster:
     ) -> SupervisorActor:
         """Make the supervisor, which decides which processes run; call again for each restart.
 
-        Args:
-            context: the settings, layout, network and tape that it runs with.
-            disk: holds its epoch.
-            credentials: sign its admissions.
-            told: the run's spec and plan, encoded, for processes of other hosts.
-            syncers: addresses of syncers that are known beforehand.
-            hooks: further calls into its host; the cluster sets `start`, `kill` and `gave_up`.
+        Its epoch is on `disk`; `told` is the run's spec and plan, encoded, for processes of other
+        hosts. The cluster sets `start`, `kill` and `gave_up` of the hooks.
         """
         self.supervisor = SupervisorActor(
             SUPERVISOR,
@@ -171,12 +162,7 @@ class Cluster:
     async def leave(self, learners_s: float, others_s: float) -> bool:
         """Shut all processes down: learners first, so that a syncer still hears what they did.
 
-        Args:
-            learners_s: grace period after which a learner is killed.
-            others_s: grace period after which any other process is killed.
-
-        Returns:
-            Whether all have ended.
+        Whoever outlives its grace period is killed. Return whether all have ended.
         """
         self.end.leaving = True
         for name in self._starts.names():
@@ -189,11 +175,7 @@ class Cluster:
         return await self.wait_ended(others_s + KILL_S)
 
     def close(self) -> list[str]:
-        """Stop starting and watching processes.
-
-        Returns:
-            The processes that are still running; the next start may adopt them.
-        """
+        """Stop starting and watching processes."""
         left = self.launcher.names()
         self._starts.close()
         self.launcher.close()
@@ -266,15 +248,7 @@ def when_vacant(
     found_taken: Callable[[], object],
     found_vacant: Callable[[], object],
 ) -> None:
-    """Poll a role that another process has taken, until it is vacant.
-
-    Args:
-        every_s: time before each poll, the first one included.
-        over: whether the role is no longer needed; polling then ends without a call.
-        taken: whether a process holds the role.
-        found_taken: called if the role is held at the first poll.
-        found_vacant: called once, when the role is no longer held.
-    """
+    """Poll a role that another process has taken, until it is vacant."""
     loop = asyncio.get_running_loop()
 
     def look(found: Callable[[], object] | None) -> None:

@@ -100,22 +100,10 @@ LEAVE_S = 10.0
 class CoordinatorSettings:
     """The settings of one hub.
 
-    Args:
-        folder: where the run's files are kept.
-        spec: the run's settings and task.
-        listening: the address that other processes dial, and its certificates.
-        connecting: the token that other processes must have.
-        keeping: limits on the files of the run.
-        key_file: file with the run's key; by default beside the token, made if missing.
-        start_from: file with the initial values of a run that has no journal.
-        extend: whether to go on with a run that has ended.
-        syncer_here: whether the syncer runs in this process.
-        syncers: addresses of syncers in other processes, if they are known.
-        evaluate_every_s: least time between two evaluations; None if this hub evaluates nothing.
-        on_event: command or URL that is told of events; None: nobody is.
-        sinks: names of the sinks that the run's figures are sent to.
-        alone: whether all members are in this process: nobody dials it, and signals to it are not
-            for the run.
+    The key is by default beside the token, and made if missing. `syncers` are addresses of syncers
+    in other processes, as far as they are known. A hub without `evaluate_every_s` evaluates
+    nothing. `alone` says that all members are in this process: nobody dials it, and signals to it
+    are not for the run.
     """
 
     folder: Path
@@ -175,20 +163,10 @@ def start_nothing(_: "Coordinator", __: Callable[[str, ProcessEnd], None]) -> La
 class Coordinator:
     """One start of a hub.
 
-    Args:
-        settings: where it listens, what it keeps, and which roles it hosts.
-        claim: exclusive use of the run's folder.
-        workload: evaluates the published values; None where this process evaluates nothing.
-        launched: names of the processes that the backend starts: a syncer, learners.
-        kinds: learners of which an operator can add more, by the beginning of their names.
-        backend: makes the launcher, given the hub and the callback for processes that ended.
-        outer: the outer optimizer of a syncer that runs here; None: as the settings say.
-
-    Attributes:
-        context: What the actors of this process are given, once they are started.
-        cluster: The supervisor, the launched processes, and the state of the run's end.
-        status: Returns the run's status for an operator; set by who offers its metrics.
-        placed: Returns what engines have placed, as rows for an operator; set by who places.
+    The backend starts the `launched` processes: a syncer, learners. An operator can add more of
+    those whose names begin with one of `kinds`. A hub without a workload evaluates nothing. Who
+    offers its metrics sets `status`, and who places islands sets `placed`, the rows that an
+    operator sees of them.
     """
 
     def __init__(
@@ -264,8 +242,7 @@ class Coordinator:
     async def run(self, ready: Callable[[], object] | None = None) -> Summary | None:
         """After `open`, run to the end; return the summary, or None if this process was stopped.
 
-        Args:
-            ready: called when all roles hosted here can be dialled.
+        `ready` is called when all roles hosted here can be dialled.
         """
         self._ready = ready
         tell_stalls_unless(lambda: self.folder.starting)

@@ -48,12 +48,7 @@ Check = Callable[[LoopLayout], object]
 
 @dataclass(frozen=True, slots=True)
 class FirstLayout:
-    """What was told, and where.
-
-    Attributes:
-        layout: What is trained.
-        port: The port at which the desk listened, and the hub is to listen.
-    """
+    """What was told, and where."""
 
     layout: LoopLayout
     port: int
@@ -64,9 +59,6 @@ class LayoutReader:
 
     A large one takes seconds, in which nobody is answered, and many loops may tell the same: so the
     text that was refused last is not planned again.
-
-    Args:
-        check: plans by the layout that is told.
     """
 
     def __init__(self, check: Check) -> None:
@@ -90,11 +82,7 @@ class LayoutReader:
 def answer(
     envelope: Envelope, taken: LoopLayout | None, reader: LayoutReader
 ) -> tuple[object, LoopLayout | None]:
-    """Decide what a message is answered, and which layout is the run's after it.
-
-    Returns:
-        The answer, and the layout of the run; None if there is none yet.
-    """
+    """Decide what a message is answered, and which layout is the run's after it."""
     body, name = envelope.body, envelope.sender
     if isinstance(body, RunSpecRequest | LayoutTold) and body.protocol != PROTOCOL:
         reason = f"this hub speaks protocol {PROTOCOL}, not {body.protocol}"
@@ -123,14 +111,7 @@ async def first_layout(
 ) -> FirstLayout | None:
     """Wait for the first loop that tells its layout.
 
-    Args:
-        listening: the address of the hub.
-        connecting: the token that loops must have.
-        check: plans by a layout; refuses those of which there can be no run.
-        waits: called with the URL once it is listened at.
-
-    Returns:
-        What was told; None if a signal ended the wait.
+    `waits` is called with the URL once it is listened at. Return None if a signal ended the wait.
     """
     limits = Limits(
         payload_bytes=LAYOUT_BYTES_MAX, payloads={LayoutTold.__name__: LAYOUT_BYTES_MAX}

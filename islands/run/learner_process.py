@@ -67,11 +67,8 @@ ENTRIES_KEPT = 1000
 class Membership:
     """Where a process joins, and as whom.
 
-    Args:
-        addresses: addresses of the hub, which are tried in turn.
-        folder: folder for its tape; None to keep the newest entries in memory.
-        say: told what happens, in sentences for people.
-        precision: element type of this learner's contributions; None: the run's.
+    The addresses of the hub are tried in turn. Without a folder for its tape, the newest entries
+    are kept in memory. A `precision` goes before the run's.
     """
 
     addresses: tuple[str, ...]
@@ -134,8 +131,7 @@ async def fetch_run(
 ) -> FetchedRun:
     """Ask the hub what its run is.
 
-    Args:
-        layout: returns what is trained, as the first loop of a run tells it.
+    The first loop of a run tells what is trained by `layout`.
     """
     requester = Requester(role, who.name)
     spec, plan = await fetch_run_spec(
@@ -168,11 +164,7 @@ def device_thread(
     kept: CheckpointFile | None = None,
     commands: Commands | None = None,
 ) -> ComputeThread:
-    """Return the thread that trains a task on this host's devices.
-
-    Args:
-        commands: where commands wait for their boundary; by default on this host alone.
-    """
+    """Return the thread that trains a task on this host's devices."""
     settings, name = run.spec.settings, run.who.name
     place = Place(name, options.devices, options.model_parallel)
     return ComputeThread(
@@ -186,10 +178,8 @@ def device_thread(
 class LearnerProcess:
     """The learner of a process whose hub is another one, with its tape.
 
-    Args:
-        compute: runs its training steps.
-        peers: opens links to learners that gossip; None in a run with a syncer.
-        keyring: what those links show in place of the run's token.
+    `peers` opens links to learners that gossip, on which `keyring` is shown in place of the run's
+    token; None in a run with a syncer.
     """
 
     def __init__(
@@ -226,8 +216,7 @@ class LearnerProcess:
     async def live(self, leave: Callable[[str], object] | None = None) -> None:
         """Run the learner to its end in a process of its own, whose signals ask it to leave.
 
-        Args:
-            leave: called with the signal's name; by default the learner leaves.
+        `leave` is called with the signal's name; by default the learner leaves.
         """
         who = self._run.who
         who.report(f"joining run {self._run.spec.settings.run!r} at {who.addresses[0]}")
@@ -260,11 +249,9 @@ def make_learner(
 ) -> LearnerActor:
     """Make the actor of a learner.
 
-    Args:
-        worker: computes digests off the event loop; by default a thread of this process.
-        rng: draws the jitter of its dialling; by default seeded by the operating system.
-        tell: is told what happens to it, for the person at its terminal.
-        kept: file in which an earlier process of this name left its moments.
+    The worker computes digests off the event loop, and `rng` draws the jitter of its dialling.
+    `tell` is told what happens to it, for the person at its terminal. `kept` is the file in which
+    an earlier process of this name left its moments.
     """
     worker = worker or ThreadWorker(name, lambda e: learner.fail("worker", e), finish=False)
     precision, updates = context.settings.precision, context.settings.update_precision

@@ -30,12 +30,8 @@ from islands.tasks.factory import task_words
 class LearnerSettings:
     """The settings with which learners are started on this machine.
 
-    Args:
-        count: number of learners at the beginning.
-        devices: the devices of each learner, in order; if empty, every learner sees all devices.
-        model_parallel: number of a learner's devices over which its parameters are sharded.
-        threads: number of XLA's CPU threads per learner; None: one.
-        cache: folder of compiled functions, shared by all learners.
+    Learners take `devices` in order; without any, each sees all. `threads` is the number of XLA's
+    CPU threads per learner; None: one. All learners share `cache`, a folder of compiled functions.
     """
 
     count: int
@@ -80,14 +76,7 @@ def local_hub(
 ) -> H:
     """Make a hub that starts the syncer and the learners as its child processes.
 
-    Args:
-        settings: the hub's settings; a token is made if they name none.
-        claim: exclusive use of the run's folder.
-        workload: evaluates the published values.
-        learners: how many are started, and with what.
-        kind: the class of the hub.
-        command: how each process is started; None: as documented (`command_of`).
-        elsewhere: the learners that are started elsewhere; None for none.
+    A token is made if the settings name none. `elsewhere` starts further learners.
     """
     settings = replace(settings, connecting=_with_token(settings))
     names = tuple(f"learner-{index}" for index in range(learners.count))
@@ -129,13 +118,7 @@ def children(
 
 
 def command_of(hub: Coordinator, name: str, learners: LearnerSettings) -> list[str]:
-    """Return the argument list that starts a process on the hub's host; it holds no secret.
-
-    Args:
-        hub: the run's hub, which must already listen.
-        name: the process to start: the syncer, or a learner.
-        learners: the settings of learners.
-    """
+    """Return the argument list that starts a process on the hub's host; it holds no secret."""
     settings = hub.settings
     python = [sys.executable, "-m"]
     supervisor = ["--supervisor", dialled(hub.network.url(SUPERVISOR), settings.listening)]

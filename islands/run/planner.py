@@ -38,13 +38,10 @@ SHARE_VALUES = 2
 class LearnerMemory:
     """Bytes on one learner, on its device unless said otherwise.
 
-    Args:
-        parameters: trainable and frozen parameters, in the model's own precision.
-        base: the published values that it adopted last, float32.
-        moments: the inner optimizer's state.
-        gradients: the gradients of one step, with all its temporaries and results where known.
-        snapshots: differences in transfer from the device, counted on device and host.
-        published: the host's copy of the published values, where updates are increments to them.
+    Parameters and the gradients of a step (with its temporaries, where they are known) are in the
+    model's own precision; `base`, the published values that it adopted last, is float32. Snapshots
+    are differences in transfer, counted on device and host. `published` is the host's copy of the
+    published values, where updates are increments to them.
     """
 
     parameters: int
@@ -64,34 +61,14 @@ class LearnerMemory:
 class Estimate:
     """What a run needs.
 
-    Rates per second assume `step_time_s`, or one step per second where it is not known.
-
-    Args:
-        elements: N, the number of trainable elements.
-        fragments: P of the plan.
-        fragments_wanted: P asked for.
-        pattern: how tensors are spread over fragments.
-        smallest: bytes of the smallest fragment's value.
-        largest: bytes of the largest fragment's value.
-        learners: M, the number of learners.
-        step_time_s: seconds per step; None if not known.
-        moments_known: whether the optimizer's state was measured; if not, Adam's is assumed.
-        activations_known: whether XLA reported what a step makes and gives back.
-        learner: memory on each learner.
-        syncer: memory on the syncer.
-        start_bytes: what each learner receives when it joins.
-        up_per_step: bytes that a learner sends in a step, on average; at most, if it may choose.
-        up_per_step_least: the same in the coarsest precision that it may choose, in every round.
-        down_per_step: bytes that it receives in a step, on average.
-        disk_per_round: bytes that a round writes to the journal.
-        disk_per_step: bytes that are written in a step of the pace-setting learner, on average.
-        disk_bytes: bytes that the journal occupies.
-        pace_s: seconds between two rounds as compute sets the pace.
-        rounds_open: largest number of rounds that are open at once.
-        exchange_bytes: traffic of one round with one learner, both ways, for the largest fragment.
-        neighbours: with how many others a learner that gossips exchanges values in a round, on
-            average; 0 if a syncer merges.
-        warnings: sentences about settings that will work badly.
+    Rates per second assume `step_time_s`, or one step per second where it is not known. All sizes
+    are in bytes, those per step on average; `up_per_step` is the most and `up_per_step_least` the
+    least that a learner sends which chooses its precision. The smallest and largest fragment are
+    those of values. If the optimizer's state was not measured, Adam's is assumed. `disk_per_step`
+    counts steps of the learner that sets the pace, `pace_s` is the time between two rounds as
+    compute sets it, and `exchange_bytes` is the traffic of one round with one learner, both ways,
+    for the largest fragment. `neighbours` is with how many others a learner that gossips exchanges
+    values in a round, on average; 0 if a syncer merges.
     """
 
     elements: int

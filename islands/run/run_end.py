@@ -50,11 +50,8 @@ class ExitResponse(Enum):
 class RunEnd:
     """The state that decides whether and how a run has ended.
 
-    Args:
-        reason: why the run has ended, as its syncer reported; None while it is in progress.
-        failure: why the run cannot go on; None if it can, or has ended as it should.
-        leaving: whether whoever started the processes is shutting them down; none is restarted.
-        lost: names of the processes that will not be restarted, as keys.
+    `reason` is why its syncer ended it, `failure` why it cannot go on. No process is restarted
+    while whoever started them is `leaving`, nor those that are `lost`.
     """
 
     reason: str | None = None
@@ -153,10 +150,7 @@ def still_compiles(core: Core | None, learners: Collection[str]) -> bool:
 def can_still_train(core: Core | None, awaited: Collection[str], lost: Collection[str]) -> bool:
     """Return whether a learner runs or may yet be started, here or on another host.
 
-    Args:
-        core: the supervisor's memory; None if it has not begun.
-        awaited: processes that run here, or are about to be started.
-        lost: processes that are not restarted: they ended too often, or a restart would be in vain.
+    Those that are `awaited` run here, or are about to be started.
     """
     may_train = set(awaited) | (set() if core is None else _expected(core))
     return bool(may_train - set(lost) - {SUPERVISOR, SYNCER, OBSERVER})

@@ -37,17 +37,9 @@ HEALTH = {Health.WELL: "well", Health.WAITING: "warn", Health.ILL: "ill"}
 class RunStatus:
     """The state of a hub's run at one moment.
 
-    Args:
-        figures: what the run and its learners did so far.
-        settings: what all members of the run agree on.
-        members: the supervisor's membership view, by name.
-        fragments: P of the plan.
-        elapsed_s: seconds since this hub began.
-        now_s: the time on the clock of `members`.
-        folder: the run's folder.
-        wall_s: wall time of the run, over all starts of its hub.
-        starts_in_s: seconds until a learner's process is started, by its name.
-        running: learners whose process runs on this machine, started by the hub.
+    `now_s` is on the clock of `members`, `elapsed_s` since this hub began, and `wall_s` over all
+    starts of it. `starts_in_s` has the seconds until a learner's process is started; `running` are
+    learners whose process runs on this machine, started by the hub.
     """
 
     figures: RunFigures
@@ -168,13 +160,8 @@ class RunStatus:
 class LearnerLine:
     """One learner.
 
-    Args:
-        name: its name.
-        state: one word for what it does or what is wrong with it.
-        health: whether it needs a person's attention.
-        figures: what it did.
-        silent_s: seconds since it was last heard; None if it is absent.
-        away: when an absent one comes back, as far as this hub knows; else "".
+    `state` is one word for what it does or what is wrong with it. It was last heard `silent_s` ago;
+    None if it is absent. `away` says when an absent one comes back, as far as this hub knows.
     """
 
     name: str

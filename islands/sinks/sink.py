@@ -51,11 +51,8 @@ class Sink(Protocol):
 class RunFacts:
     """A run, as a sink is told of it.
 
-    Attributes:
-        name: Its name.
-        identity: Tells it from others of its name, and stays when its hub is restarted.
-        folder: Its folder.
-        settings: All its settings, by dotted names.
+    `identity` tells it from others of its name, and stays when its hub is restarted. Settings are
+    by dotted names.
     """
 
     name: str
@@ -94,10 +91,8 @@ def rows_in(lines: bytes) -> list[Row]:
 class Points(NamedTuple):
     """Points of curves at one place of the x axis.
 
-    Attributes:
-        whose: A learner's name; `None` for curves of the run.
-        tokens: Tokens that the run had processed.
-        values: The points by the names of their curves; none is missing its number.
+    `whose` is a learner's name, and None for curves of the run; `values` are by the names of their
+    curves.
     """
 
     whose: str | None

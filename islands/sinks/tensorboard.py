@@ -55,11 +55,7 @@ FILE_NAME = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 class TensorBoard:
     """Writes the curves of a run.
 
-    Args:
-        folder: holds one folder for the run and one for each learner.
-        spool: writes the files on its own thread.
-        settings: the run's settings, which are shown beside the curves.
-        limit_bytes: size at which a file of the run is rotated.
+    A file of the run is rotated at `limit_bytes`.
     """
 
     def __init__(
@@ -103,10 +99,7 @@ class TensorBoard:
 class EventFiles:
     """Writes the curves of one folder.
 
-    Args:
-        folder: where the files are kept.
-        spool: writes them on its own thread.
-        limit_bytes: size at which a file is rotated, and the most that earlier files may take.
+    A file is rotated at `limit_bytes`, which is the most that earlier files may take, too.
     """
 
     def __init__(self, folder: Path, spool: Spool, limit_bytes: int = LIMIT_BYTES) -> None:

@@ -78,18 +78,10 @@ class _Child:
 class ProcessLauncher:
     """The child processes of one run folder, by name.
 
-    Args:
-        command: returns the argument list of a name; every user of the host can read it, so it
-            must hold no secrets.
-        environment: returns the variables of a name that are set beside those of this process.
-        folder: the run's folder; each child writes to `processes/<name>/output.log` in it.
-        ended: told how a child ended.
-        damaged: told the name of the records' file, if it is damaged when children are adopted.
-        log_limit_bytes: size beyond which a log file is rotated; one full file is kept.
-        log_check_s: interval at which the sizes of log files are checked.
-
-    Raises:
-        UserError: the folder cannot be used, or another launcher uses it.
+    Every user of the host can read the words of a `command`, so they must hold no secrets; its
+    `environment` is set beside the variables of this process. Each child writes to
+    `processes/<name>/output.log` of the folder, which is rotated beyond `log_limit_bytes`; one full
+    file is kept.
     """
 
     def __init__(
@@ -144,8 +136,7 @@ class ProcessLauncher:
     def adopt(self) -> list[str]:
         """Watch the children of an earlier launcher that still live, and forget the others.
 
-        Returns:
-            The names of all processes that run now; `start` does nothing for them.
+        Return the names of all processes that run now; `start` does nothing for them.
         """
         if self._damaged is not None and is_damaged(self._records):
             self._damaged(self._records.name)
@@ -223,11 +214,7 @@ class ProcessLauncher:
         self._signal(name, signal.SIGCONT)
 
     async def wait_ended(self, timeout_s: float) -> bool:
-        """Wait until no process runs, or the timeout passes.
-
-        Returns:
-            Whether no process runs.
-        """
+        """Wait until no process runs, or the timeout passes."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
@@ -236,8 +223,7 @@ class ProcessLauncher:
     async def terminate_all(self, grace_s: float) -> bool:
         """End all processes, by SIGKILL after `grace_s`, and accept no more starts.
 
-        Returns:
-            Whether all have ended; one that hangs in the kernel outlives even SIGKILL.
+        Return whether all have ended; one that hangs in the kernel outlives even SIGKILL.
         """
         self._closed = True
         for name in self.names():
@@ -330,8 +316,7 @@ def _has_ended(child: _Child) -> bool:
 def _reap(identity: Identity) -> int | None:
     """Kill the rest of a child's process group, then reap the child, which frees its pid.
 
-    Returns:
-        Its exit code; None if other code in this process has reaped it.
+    Return its exit code; None if other code in this process has reaped it.
     """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(identity.pid, signal.SIGKILL)

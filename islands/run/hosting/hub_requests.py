@@ -56,14 +56,10 @@ async def fetch_run_spec(
 ) -> tuple[RunSpec, RunPlan]:
     """Ask the addresses in turn, again and again, until one answers.
 
-    Args:
-        network: dials the addresses; from then on it allows messages as large as the run's.
-        addresses: the addresses of the supervisor.
-        requester: the role and name to ask with.
-        wait_s: how long to go on trying; each address is tried at least once.
-        say: told why there is no answer yet, whenever the reason changes.
-        layout: returns what the user's own loop trains, to be told to a run that has no layout yet;
-            None: a loop has to do that before this process can join.
+    Each address is tried at least once within `wait_s`; `say` is told why there is no answer yet,
+    whenever the reason changes. A run that has no layout yet is sent that of the user's own loop;
+    without one, another loop has to do that. From then on the network allows messages as large as
+    the run's.
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s

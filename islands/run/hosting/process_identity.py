@@ -76,8 +76,7 @@ def _is_meant(found: Facts | None, identity: Identity) -> bool:
 def open_pidfd(identity: Identity) -> int | None:
     """Open a descriptor that becomes readable when the process ends.
 
-    Returns:
-        None where the system has no pidfds, or where no process or another one has the pid.
+    Return None where no process, or another one, has the pid.
     """
     try:
         descriptor = os.pidfd_open(identity.pid)
@@ -92,8 +91,7 @@ def open_pidfd(identity: Identity) -> int | None:
 def send_signal(identity: Identity, number: signal.Signals) -> bool:
     """Signal a process, if the pid still belongs to it.
 
-    Returns:
-        Whether the process was signalled.
+    Return whether the process was signalled.
     """
     descriptor = open_pidfd(identity)
     try:

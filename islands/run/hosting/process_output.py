@@ -27,9 +27,6 @@ def rotate(path: Path, limit_bytes: int = LIMIT_BYTES) -> bool:
 
     The content is copied and the file truncated, because the child holds the open file, not its
     name. What the child writes in between is lost. If the disk takes no copy, nothing changes.
-
-    Returns:
-        Whether the file was rotated.
     """
     try:
         if path.stat().st_size <= limit_bytes:
@@ -118,11 +115,8 @@ def end_of(
 ) -> ProcessEnd:
     """Describe how a process ended, by its exit code and its output.
 
-    Args:
-        exit_code: the exit code; below 0 the number of a signal; None if it is not known.
-        path: the process's log file.
-        start: the offset in that file at which the process's output begins.
-        no_memory: whether the kernel killed it for want of memory.
+    Its output begins at `start` of its log file. An exit code below 0 is the number of a signal;
+    None is not known. `no_memory` says that the kernel killed it for want of memory.
     """
     if no_memory:
         return ProcessEnd(exit_code, f"killed by SIGKILL: {NO_MEMORY}", NO_MEMORY, "")

@@ -104,8 +104,7 @@ def run_service(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
 def allow_open_files() -> int:
     """Let this process open as many files as the system allows; the session of a peer takes two.
 
-    Returns:
-        The number of files that it may open.
+    Return how many files it may open.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # some systems allow less than they say
@@ -198,10 +197,7 @@ def make_secret(path: Path) -> None:
 def credentials_of(run_name: str, path: Path, begun: str = "") -> Credentials:
     """Read the key in a file, and return the credentials that sign and check with it.
 
-    Args:
-        run_name: name of the run.
-        path: file with the run's key.
-        begun: the beginning of the run (`RunPlan.begun`); an operator needs none.
+    `begun` is the beginning of the run (`RunPlan.begun`); an operator needs none.
     """
     try:
         key = path.read_bytes().strip()
@@ -245,13 +241,8 @@ def network_of(
 ) -> WebsocketNetwork:
     """Make this process's network; it can be dialled once it is opened by `open`.
 
-    Args:
-        connecting: certificates with which to dial others.
-        listening: the address and certificates at which others dial this process.
-        token: the run's token; a keyring for links on which it is not shown.
-        limits: on what others may send; None where the layout is not known yet: it is fetched,
-            and the limits are set later by `WebsocketNetwork.allow`.
-        types: what links carry; by default the messages of a run.
+    A keyring is for links on which the run's token is not shown. Limits are None where the layout
+    is not known yet: it is fetched, and `WebsocketNetwork.allow` sets them later.
     """
     server = None
     if listening is not None and listening.tls_certificate is not None:
@@ -342,11 +333,8 @@ def context_in(
 class ActorGroup:
     """Actors that share a process: if one of them fails, all end.
 
-    Args:
-        name: the process's name, for its tasks.
-        leave: called at the first signal; it must make the actors shut down by themselves.
-        at_once: called at the second signal, just before the process ends.
-        signals: whether signals to the process are for these actors.
+    `leave` is called at the first signal, and must make the actors shut down by themselves;
+    `at_once` is called at the second signal, just before the process ends.
     """
 
     def __init__(
@@ -431,11 +419,8 @@ async def live(
 ) -> None:
     """Run the actors of a process until all have ended, then close their tape.
 
-    Args:
-        actors: those of this process.
-        leave: asks them to end in order.
-        tape: what they record on.
-        starting: whether they still import or compile, so that stalls are not told.
+    `leave` asks them to end in order. No stalls are reported while they are `starting`: they import
+    or compile.
     """
     tell_stalls_unless(starting)
     living = ActorGroup(actors[0].name, leave)

@@ -34,9 +34,8 @@ class _Entry:
 class ProcessTable:
     """The actors that run now, by the names of their processes.
 
-    Args:
-        make: builds the actor of a name; called at each start.
-        ended: told how a process ended, whether by itself or killed.
+    `make` builds the actor of a name at each start; `ended` is told how a process ended, whether by
+    itself or killed.
     """
 
     def __init__(

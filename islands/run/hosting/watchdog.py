@@ -35,8 +35,7 @@ _BEATS_PER_LIMIT = 3  # systemd's manual asks for two; the third allows for a st
 class Notifier:
     """Sends states to the service manager that started this process, if one did.
 
-    Args:
-        environment: where the manager's socket and the limit of its watchdog are named.
+    The environment names the manager's socket and the limit of its watchdog.
     """
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
@@ -70,10 +69,8 @@ class Notifier:
 class Watchdog:
     """The heartbeat of an event loop.
 
-    Args:
-        stalled: told for how many seconds the loop stalled, once it goes on.
-        notifier: sends to the service manager; by default to that of this process, if any.
-        stall_s: shorter stalls are not reported.
+    `stalled` is told for how many seconds the loop stalled, once it goes on; not of less than
+    `stall_s`.
     """
 
     def __init__(
@@ -138,9 +135,8 @@ class Watchdog:
 class Stalls:
     """Tells a person that the event loop stalled, and what to do; every `STALLS_TOLD_S` at most.
 
-    Attributes:
-        starting: Whether this process, or one beside it, still imports or compiles: a stall is what
-            that takes then, and nobody is told.
+    Nobody is told while this process, or one beside it, is `starting`: importing and compiling take
+    the time then.
     """
 
     def __init__(self, say: Callable[[str], object], clock: Clock) -> None:

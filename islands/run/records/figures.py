@@ -478,10 +478,8 @@ class RunFigures(KeptFigures):
     ) -> None:
         """Count a merge for the learners that train, and for those whose contributions it has.
 
-        Args:
-            behind: how many versions each participant's base was behind.
-            tokens: the tokens of each participant that were merged.
-            belated: those of them that only the end of the run merged.
+        `behind` has how many versions each participant's base was behind, and `belated` those of
+        its merged tokens that only the end of the run merged.
         """
         for name, learner in self.learners.items():
             joined = name in behind
@@ -546,11 +544,7 @@ def in_order(name: str) -> tuple[str | int, ...]:
 def content_of(figures: RunFigures, wall_s: float, at_s: float, now_s: float = 0.0) -> bytes:
     """Return the content of the file of figures.
 
-    Args:
-        figures: of the run.
-        wall_s: the time on the run's clock.
-        at_s: the time since this start of the hub.
-        now_s: the time on the wall.
+    `wall_s` is on the run's clock, `at_s` since this start of the hub, and `now_s` on the wall.
     """
     evaluations = [{k: v for k, v in row.items() if isfinite(v)} for row in figures.evaluations]
     kept = msgspec.convert(figures, KeptFigures, from_attributes=True)

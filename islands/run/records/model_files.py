@@ -187,11 +187,7 @@ def fitted(
 ) -> list[NDArray[np.float32]]:
     """Convert parameters by path to one flat value per fragment, if they are of this layout.
 
-    Args:
-        held: the paths of the parameters.
-        tensor: gives the parameter of a path, once; any floating type is converted.
-        layout: must have their names and shapes.
-        path: where they are from, for the error's sentence.
+    `tensor` gives the parameter of a path, once; any floating type is converted.
     """
     wanted, names = {leaf.path: leaf.shape for leaf in layout.leaves}, set(held)
     at_rest = [name for name in wanted if name.startswith(MOMENTS_PREFIX) and name not in names]

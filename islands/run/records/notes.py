@@ -66,8 +66,7 @@ class NoteBudget:
     def take(self, name: str, role: Role, kind: str, characters: int, now_s: float) -> int | None:
         """Take a note into account, and decide whether it is kept.
 
-        Returns:
-            None if the note is dropped; else how many were dropped since the last one was kept.
+        Return None if it is dropped; else how many were dropped since the last one was kept.
         """
         if role is Role.SYNCER:
             return 0 if kind in NOTED[role] else None

@@ -103,15 +103,11 @@ def _mean(points: "list[Mean] | tuple[Mean, ...]") -> Mean:
 class RunCurves:
     """The curves of one run; times are seconds since its first start, without those of no hub.
 
-    Args:
-        loss: mean over the learners of their smoothed losses.
-        evaluations: each figure of the task's evaluation, by its name.
-        means: each other figure of steps and merges, by its name.
-        totals: sums over all learners, of what `SUMMED` names, of `tokens`, and of `allocated_s`:
-            the time of each learner since it was first heard.
-        learners: tokens of the run, smoothed loss and step time of the first learners, with times.
-        began_s: when the hub's last start began.
-        damaged: why no line at all can be read; "" if one can.
+    `loss` is the mean over the learners of their smoothed losses, and `means` has each other figure
+    of steps and merges. `totals` are sums over all learners of what `SUMMED` names, of `tokens`,
+    and of `allocated_s`: the time of each learner since it was first heard. `learners` has seconds,
+    tokens of the run, smoothed loss and step time of the first learners. The hub's last start began
+    at `began_s`. `damaged` says why no line at all can be read; "" if one can.
     """
 
     loss: Series = field(default_factory=Series)
@@ -126,9 +122,7 @@ class RunCurves:
 def curves_of(folder: Path, most_bytes: int = WHOLE_BYTES) -> RunCurves:
     """Read the curves of a run; a folder without metrics has none.
 
-    Args:
-        folder: the run's folder.
-        most_bytes: how much is read, evaluations and events apart.
+    `most_bytes` are read, evaluations and events apart.
     """
     path = folder / METRICS_FILE
     reading, damaged = _Reading(), ""

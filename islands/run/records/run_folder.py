@@ -82,13 +82,9 @@ UNREADABLE = (msgspec.MsgspecError, RecursionError, *UNFORESEEN)
 class RunFolder:
     """The files of one run. It is also the tape on which all actors record.
 
-    Args:
-        path: the run's folder; made if missing.
-        settings: what all members of the run agree on; written at once.
-        fragments: P of the plan, by which merged tokens are compared with processed ones.
-        extend: whether to go on with a run that has ended.
-        limit_bytes: size at which a file that grows with the run is rotated.
-        say: told when a file cannot be written, and when it can again, also from another thread.
+    `fragments` is P of the plan, by which merged tokens are compared with processed ones. A file
+    that grows with the run is rotated at `limit_bytes`. `say` is told when a file cannot be
+    written, and when it can again, also from another thread.
     """
 
     def __init__(

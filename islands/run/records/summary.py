@@ -95,14 +95,12 @@ def summarise(
 ) -> Summary:
     """Summarise a run.
 
-    Goodput is time spent stepping over time allocated (learners × wall time, absences included).
-    A run is good only if goodput and yield are both high. `data_wait` is the time in which learners
+    Goodput is time spent stepping over time allocated (learners × wall time, absences included). A
+    run is good only if goodput and yield are both high. `data_wait` is the time in which learners
     waited for a batch, over that and the time of stepping. The tokens of `learners` sum to the
     ledger's total, by which the figures were settled. `unbooked_tokens` are not in it: processes
-    that ended had told the hub of them, and not the syncer.
-
-    Returns:
-        JSON-able figures, in the order in which they are read.
+    that ended had told the hub of them, and not the syncer. Figures are JSON-able, in the order in
+    which they are read.
     """
     stepping_s = sum(learner.stepping_s for learner in telemetry.everybody())
     waited_s = sum(learner.waited_s for learner in telemetry.everybody())
@@ -158,13 +156,10 @@ def as_json(summary: Summary) -> bytes:
 class Outcome:
     """The outcome of a run.
 
-    Args:
-        shares: the share of all tokens that met each fate, mean over fragments.
-        yield_share: the share of all tokens that was merged, and not only at the end.
-        learners: number of learners.
-        learner_steps: mean number of steps of one learner.
-        merges: mean number of merges of one fragment.
-        belated_by: the learner that has most of what only the end merged; "" if all have.
+    `shares` has the fraction of all tokens that met each fate, mean over fragments, and
+    `yield_share` that which was merged, and not only at the end. `learner_steps` and `merges` are
+    means over learners and fragments. `belated_by` is the learner that has most of what only the
+    end merged; "" if all have.
     """
 
     shares: dict[str, float]

@@ -64,10 +64,7 @@ WORDS: Mapping[type[Entry], str] = {
 def sentence(actor: str, entry: Entry, *, known: bool = False) -> str:
     """Return the sentence of a tape entry, or "" if people are told nothing of it.
 
-    Args:
-        actor: name of the actor that wrote the entry.
-        entry: the tape's entry.
-        known: whether the learner that an admission names was a member before.
+    The learner that an admission names is back if it is `known`: it was a member before.
     """
     match entry:
         case members.Admitted(name, Role.LEARNER):
