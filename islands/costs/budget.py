@@ -50,7 +50,8 @@ async def watch(
 ) -> None:
     """Look at what a run has cost until its money is spent, then end it.
 
-    An island without a price is not counted, and told once. `stop` is called again if no supervisor answers.
+    An island without a price is not counted, and told once. `stop` is called again if no supervisor
+    answers.
     """
     told = set[str]()
     while True:  # until the run has been told to end

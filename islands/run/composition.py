@@ -15,7 +15,6 @@ means for the run; this module carries that out.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Context
@@ -225,43 +224,21 @@ class Cluster:
 
         The first check comes after `evict_s`, when the supervisor has evicted the one that ended.
         """
-        timing = self.spec.settings.timing
-        told = f"{name}: {end.sentence or end.told}; the run goes on with the newer one"
-        when_vacant(
-            timing.scaled(timing.evict_s),
-            over=lambda: self.end.leaving or self.end.over,
-            taken=lambda: self.core is not None and has_live_syncer(self.core),
-            found_taken=partial(self.spec.say, told),
-            found_vacant=lambda: self._restart(name, end),
-        )
+        timing, loop = self.spec.settings.timing, asyncio.get_running_loop()
+        every_s = timing.scaled(timing.evict_s)
 
-    def _restart(self, name: str, end: ProcessEnd) -> None:
-        assert self.supervisor is not None, "it made the process that ended"
-        self.supervisor.process_ended(name, end.told)
+        def look(sentence: str) -> None:
+            if self.end.leaving or self.end.over or self.supervisor is None:
+                return
+            if self.core is None or not has_live_syncer(self.core):
+                self.supervisor.process_ended(name, end.told)
+                return
+            if sentence:
+                self.spec.say(sentence)
+            loop.call_later(every_s, look, "")
 
-
-def when_vacant(
-    every_s: float,
-    *,
-    over: Callable[[], bool],
-    taken: Callable[[], bool],
-    found_taken: Callable[[], object],
-    found_vacant: Callable[[], object],
-) -> None:
-    """Poll a role that another process has taken, until it is vacant."""
-    loop = asyncio.get_running_loop()
-
-    def look(found: Callable[[], object] | None) -> None:
-        if over():
-            return
-        if not taken():
-            found_vacant()
-            return
-        if found is not None:
-            found()
-        loop.call_later(every_s, look, None)
-
-    loop.call_later(every_s, look, found_taken)
+        sentence = f"{name}: {end.sentence or end.told}; the run goes on with the newer one"
+        loop.call_later(every_s, look, sentence)
 
 
 class DelayedStarts:

@@ -12,13 +12,12 @@ the loop, which goes on asking, tells its layout again.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import sha256
 
 import msgspec
 
 from islands.actors.acceptor import LinkAcceptor
 from islands.layout.loop_layout import LoopLayout, decode_layout
-from islands.protocol.errors import TaskError, UserError
+from islands.protocol.errors import UserError
 from islands.protocol.identities import SUPERVISOR
 from islands.protocol.messages.membership import (
     LayoutTaken,
@@ -48,39 +47,14 @@ Check = Callable[[LoopLayout], object]
 
 @dataclass(frozen=True, slots=True)
 class FirstLayout:
-    """What was told, and where."""
+    """The first layout, and the port of the desk, which the hub is to use."""
 
     layout: LoopLayout
     port: int
 
 
-class LayoutReader:
-    """Reads the layouts that are told, and plans by them.
-
-    A large one takes seconds, in which nobody is answered, and many loops may tell the same: so the
-    text that was refused last is not planned again.
-    """
-
-    def __init__(self, check: Check) -> None:
-        self._check = check
-        self._refused: tuple[bytes, str] | None = None
-
-    def read(self, text: memoryview) -> LoopLayout:
-        """Return the leaves of a layout, by which a run can be planned."""
-        digest = sha256(text).digest()
-        if self._refused is not None and self._refused[0] == digest:
-            raise TaskError(self._refused[1])
-        try:
-            layout = decode_layout(text)
-            self._check(layout)
-        except (msgspec.MsgspecError, UserError) as error:
-            self._refused = digest, str(error)
-            raise TaskError(str(error)) from error
-        return layout
-
-
 def answer(
-    envelope: Envelope, taken: LoopLayout | None, reader: LayoutReader
+    envelope: Envelope, taken: LoopLayout | None, check: Check
 ) -> tuple[object, LoopLayout | None]:
     """Decide what a message is answered, and which layout is the run's after it."""
     body, name = envelope.body, envelope.sender
@@ -94,8 +68,9 @@ def answer(
             return LayoutTaken(name), taken
         case LayoutTold() if len(envelope.payload) == 1:
             try:
-                layout = reader.read(envelope.payload[0])
-            except TaskError as error:
+                layout = decode_layout(envelope.payload[0])
+                check(layout)
+            except (msgspec.MsgspecError, UserError) as error:
                 reason = f"a run cannot be planned by the layout of {name}: {plain(str(error))}"
                 return Refused(name, reason, retry=False), None
             return LayoutTaken(name), layout
@@ -140,7 +115,7 @@ class _Desk:
         self, network: WebsocketNetwork, check: Check, found: "asyncio.Future[FirstLayout | None]"
     ) -> None:
         self._port = network.port
-        self._reader = LayoutReader(check)
+        self._check = check
         self._found = found
         self._taken: LoopLayout | None = None
         self._sent = 0
@@ -167,7 +142,7 @@ class _Desk:
         link = self._acceptor.link(connection)
         if link is None:
             return
-        body, self._taken = answer(envelope, self._taken, self._reader)
+        body, self._taken = answer(envelope, self._taken, self._check)
         self._send(link, envelope.sender, body)
         if self._taken is not None:
             _settle(self._found, FirstLayout(self._taken, self._port))

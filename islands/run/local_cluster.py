@@ -16,7 +16,6 @@ from islands.model.interfaces import Workload
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.addresses import split_address
 from islands.protocol.supervisor.launching import LEARNERS
-from islands.protocol.tape.process_entries import Damaged
 from islands.run.coordinator import Coordinator, CoordinatorSettings
 from islands.run.hosting.child_processes import ProcessLauncher
 from islands.run.hosting.process_output import LIMIT_BYTES
@@ -112,7 +111,6 @@ def children(
         environment=environment,
         folder=hub.settings.folder,
         ended=ended,
-        damaged=lambda file: hub.folder.write(hub.elapsed_s, "hub", Damaged([file])),
         log_limit_bytes=min(LIMIT_BYTES, hub.settings.keeping.file_bytes),
     )
 

@@ -436,8 +436,7 @@ def seen(room: Room, secrets: list[Path]) -> Iterator[tuple[str, bytes]]:
         if path.is_file() and path not in secrets:
             yield str(path), path.read_bytes()
     living = [program.pid for program in room.programs if program.process.poll() is None]
-    for records in sorted(room.folder.rglob("processes.json")):
-        living += pids(records.parent).values()
+    living += pids(room.folder / "run").values()
     for pid in living:
         path = Path(f"/proc/{pid}/cmdline")
         if path.exists():

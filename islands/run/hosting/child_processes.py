@@ -11,17 +11,14 @@ Rules:
 
 1. A child has its own session, so neither the death of the launcher nor Ctrl-C on the terminal ends
    it. A launcher that ends in order ends its children itself, with `terminate_all`.
-2. `processes.json` records the pid and the start time of every running child. The next launcher of
-   the folder adopts those that still live; no other process is ever signalled.
+2. The environment of a child tells its name and its folder. The next launcher of the folder adopts
+   the children that still live; no other process is ever signalled.
 3. The end of a child is noticed at once by its pidfd, or by polling on systems without pidfds.
 4. The launcher reports how a child ended, with the last lines that it wrote. The supervisor decides
    whether it is restarted.
 5. Whatever a child leaves behind in its process group is killed when the child ends.
 
-Processes are spawned and reaped here rather than by asyncio, because children of asyncio cannot be
-adopted, and because a start that awaits nothing cannot be cancelled before it is recorded. A child
-that is missing from the records is found by its environment: its launcher died in the instant after
-the spawn, or the records were lost.
+Processes are spawned and reaped here rather than by asyncio, whose children cannot be adopted.
 """
 
 import asyncio
@@ -39,18 +36,14 @@ from islands.run.hosting.process_identity import (
     MARK,
     Identity,
     facts,
-    is_damaged,
     lives,
     mark_of,
     marked,
     open_pidfd,
-    read_records,
     send_signal,
-    write_records,
 )
 from islands.run.hosting.process_output import (
     LIMIT_BYTES,
-    begin_anew,
     end_of,
     oom_kills,
     open_output,
@@ -91,7 +84,6 @@ class ProcessLauncher:
         folder: Path,
         ended: Callable[[str, ProcessEnd], None],
         *,
-        damaged: Callable[[str], object] | None = None,
         log_limit_bytes: int = LIMIT_BYTES,
         log_check_s: float = 10.0,
     ) -> None:
@@ -101,8 +93,6 @@ class ProcessLauncher:
         self._ended = ended
         self._log_limit_bytes = log_limit_bytes
         self._log_check_s = log_check_s
-        self._records = folder / "processes.json"
-        self._damaged = damaged
         self._children: dict[str, _Child] = {}
         self._closed = False
         self._idle = asyncio.Event()
@@ -138,13 +128,10 @@ class ProcessLauncher:
 
         Return the names of all processes that run now; `start` does nothing for them.
         """
-        if self._damaged is not None and is_damaged(self._records):
-            self._damaged(self._records.name)
-        for name, identity in {**marked(self._folder), **read_records(self._records)}.items():
+        for name, identity in marked(self._folder).items():
             found = facts(identity.pid)
-            if name not in self._children and found is not None and lives(identity):
+            if name not in self._children and found is not None:
                 self._watch(name, _Child(identity, ours=found.parent == os.getpid()))
-        self._save()
         return self.names()
 
     def _start_now(self, name: str) -> None:
@@ -155,7 +142,6 @@ class ProcessLauncher:
             asyncio.get_running_loop().call_soon(self._ended, name, end)
         else:
             self._watch(name, _Child(identity, ours=True, oom_kills=oom_kills()))
-            self._save()
 
     def _spawn(self, name: str) -> Identity:
         arguments = self._command(name)
@@ -164,8 +150,6 @@ class ProcessLauncher:
         environment = {"PYTHONUNBUFFERED": "1", **inherited, **self._environment(name)}
         environment[MARK] = mark_of(name, self._folder)
         log = self.log(name)
-        if self._rotation is None or self._rotation.done():
-            begin_anew(log, self._log_limit_bytes)
         log_start = size_of(log)
         output = open_output(log)
         try:
@@ -280,16 +264,10 @@ class ProcessLauncher:
         del self._children[name]
         if not self._children:
             self._idle.set()
-        self._save()
         killed = exit_code == -signal.SIGKILL and not child.killed
         no_memory = killed and oom_kills() > child.oom_kills
         end = end_of(exit_code, self.log(name), child.identity.log_start, no_memory=no_memory)
         self._ended(name, end)
-
-    def _save(self) -> None:
-        write_records(
-            self._records, {name: child.identity for name, child in self._children.items()}
-        )
 
     def _check_logs(self) -> None:
         """Rotate log files that grew too long, on a thread, because the disk may be slow."""

@@ -14,13 +14,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from islands.files.whole_files import read_sealed, replace_sealed
-from islands.protocol.errors import IslandsError
-
 MARK = "CHILD_OF_ISLANDS"
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +24,6 @@ class Identity:
     pid: int
     started_ticks: int
     log_start: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Records:
-    """The processes that a launcher started and has not seen end, by name; `boot` is their boot."""
-
-    boot: str
-    processes: dict[str, Identity]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +95,8 @@ def send_signal(identity: Identity, number: signal.Signals) -> bool:
     return True
 
 
-def boot_id() -> str:
-    """Return the id of this boot; start times mean nothing beyond it."""
-    try:
-        return BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
 def mark_of(name: str, folder: Path) -> str:
-    """Return the mark in a child's environment, by which it is found even if its record is lost."""
+    """Return the mark in a child's environment, by which the next launcher finds it."""
     return f"{name}:{folder.absolute()}"
 
 
@@ -144,33 +122,3 @@ def marked(folder: Path) -> dict[str, Identity]:
         if name not in found or identity.started_ticks < found[name].started_ticks:
             found[name] = identity
     return found
-
-
-def is_damaged(path: Path) -> bool:
-    """Return whether the file of records exists but is damaged."""
-    try:
-        read_sealed(path)
-    except IslandsError:
-        return True
-    return False
-
-
-def read_records(path: Path) -> dict[str, Identity]:
-    """Read the processes that a file records; none if they are of another boot.
-
-    A file that cannot be read counts as empty: `marked` finds the processes all the same.
-    """
-    try:
-        records = msgspec.json.decode(read_sealed(path) or b"", type=Records)
-    except (IslandsError, msgspec.MsgspecError):
-        return {}
-    return records.processes if records.boot == boot_id() else {}
-
-
-def write_records(path: Path, processes: dict[str, Identity]) -> None:
-    """Replace the file atomically, so that a reader finds the old records or the new ones.
-
-    A full disk leaves the old records; their start times show which processes have ended since.
-    """
-    text = msgspec.json.format(msgspec.json.encode(Records(boot_id(), processes)), indent=2)
-    replace_sealed(path, text)  # `marked` makes up for what is not on the disk yet

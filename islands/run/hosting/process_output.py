@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-from contextlib import suppress
 from pathlib import Path
 
 from islands.actors.ports import ProcessEnd
@@ -36,13 +35,6 @@ def rotate(path: Path, limit_bytes: int = LIMIT_BYTES) -> bool:
     except OSError:
         return False
     return True
-
-
-def begin_anew(path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
-    """Rename a log file that grew beyond the limit and that nobody has open."""
-    with suppress(OSError):
-        if path.stat().st_size > limit_bytes:
-            path.replace(older(path))
 
 
 def open_output(path: Path) -> int:
