@@ -14,8 +14,8 @@ import msgspec
 from islands.files.plain_files import read_plain
 from islands.page.tapes import Entry
 from islands.protocol.errors import UserError
-from islands.run.records.figures import ABOUT, FIGURES_FILE, RunFigures, restored
-from islands.run.records.run_curves import RunCurves, Series
+from islands.run.records.figures import ABOUT, FIGURES_FILE, Curve, RunFigures, restored
+from islands.run.records.run_curves import RunCurves
 from islands.run.records.run_values import require_folder
 from islands.run.records.summary import SUMMARY_FILE
 from islands.run.run_status import LEARNERS_SHOWN, RunStatus, run_status_of
@@ -84,7 +84,7 @@ def curves_told(figures: RunFigures, curves: RunCurves, origin_s: float) -> Told
     The clock of the hub's last start begins at wall time `origin_s`.
     """
     at_0_s = origin_s - curves.began_s
-    pace = curves.totals.get("tokens", Series()).seconds.all()
+    pace = curves.totals.get("tokens", Curve()).all()
     evaluations: dict[str, list[tuple[float, float]]] = {}
     for row in figures.evaluations:
         for name in row:
@@ -93,7 +93,7 @@ def curves_told(figures: RunFigures, curves: RunCurves, origin_s: float) -> Told
     return {
         "kind": "page.curves",
         "loss": thinned(figures.losses.all()),
-        "pace": thinned([(round(at_0_s + at_s, 3), tokens) for at_s, tokens in pace]),
+        "pace": thinned([(round(at_0_s + at_s, 3), tokens) for _, at_s, tokens in pace]),
         "learners": {
             name: thinned([(round(at_0_s + at_s, 3), *rest) for at_s, *rest in points])
             for name, points in curves.learners.items()

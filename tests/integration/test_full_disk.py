@@ -9,7 +9,7 @@ import pytest
 
 from islands.model.evaluation import Judged
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.tape.process_entries import NotesDropped
+from islands.protocol.tape.member_entries import StoodStill
 from islands.run.hosting.process_identity import marked
 from islands.run.records.model_files import load_model
 from islands.run.records.run_folder import RunFolder
@@ -31,7 +31,7 @@ def evaluate(folder: RunFolder, first: int, last: int) -> None:
     """Write rows to metrics and TensorBoard, and entries to tape and log."""
     for number in range(first, last):
         folder.evaluation(float(number), Judged(float(number), number), {"loss": 0.5})
-        folder.write(float(number), "syncer", NotesDropped("a", number))
+        folder.write(float(number), "syncer", StoodStill(float(number)))
 
 
 def test_a_full_disk_holds_up_nobody_who_writes(disk: SmallDisk) -> None:
@@ -55,7 +55,7 @@ def test_what_was_measured_while_the_disk_was_full_is_there_once_it_has_room(
     disk.empty()
     folder.close()
     assert folder.lost == 0
-    for name, kind in (("tape.jsonl", "notes"), ("run.log", "notes"), ("metrics.jsonl", "clock")):
+    for name, kind in (("tape.jsonl", "gap_s"), ("run.log", "gap_s"), ("metrics.jsonl", "clock")):
         lines = (disk.folder / "run" / name).read_text().splitlines()
         rows = [json.loads(line) for line in lines]
         assert [row[kind] for row in rows if kind in row] == list(range(500)), name

@@ -159,5 +159,4 @@ def test_an_evaluation_is_drawn_where_its_values_were(tmp_path: Path) -> None:
     folder.close()
     found = curves_of(tmp_path).evaluations
     assert [*found] == ["bits"]
-    assert found["bits"].tokens.all() == [(0, 8.0)]
-    assert found["bits"].seconds.all() == [(5.0, 8.0)]
+    assert found["bits"].all() == [(0, 5.0, 8.0)]

@@ -345,18 +345,6 @@ def test_a_note_is_written_under_the_name_of_its_member(folder: RunFolder) -> No
     assert line["timestamp"] != forged["timestamp"]
 
 
-def test_a_flood_of_notes_is_counted_and_not_written(folder: RunFolder) -> None:
-    for number in range(36_000):
-        note = Note("moments_fresh", json.dumps({"reason": "x" * 1000, "waited_s": 0.0}))
-        folder.on_note("liar", Role.LEARNER, number / 36_000, note)
-    folder.on_note("liar", Role.LEARNER, 5.0, Note("moments_fresh", "{}"))
-    folder.close()
-    log = (folder.path / "run.log").read_bytes()
-    assert len(log) < 70 * 1200
-    dropped = [row["notes"] for row in rows(folder.path / "run.log") if "notes" in row]
-    assert dropped == [36_000 - 64]
-
-
 @pytest.mark.parametrize(
     "changed",
     [

@@ -242,18 +242,21 @@ class DepartedLearners(msgspec.Struct):
 
 
 class Curve(msgspec.Struct):
-    """Points of a curve from its beginning; a long curve keeps only every second, fourth, … one."""
+    """Points of a curve from its beginning; a long curve keeps only every second, fourth, … one.
 
-    points: list[tuple[float, float]] = field(default_factory=list)
-    newest: tuple[float, float] | None = None
+    The last number of a point is its value, and those before it say where it is drawn.
+    """
+
+    points: list[tuple[float, ...]] = field(default_factory=list)
+    newest: tuple[float, ...] | None = None
     every: int = 1
     waiting: int = 0
 
-    def add(self, x: float, y: float) -> None:
+    def add(self, *point: float) -> None:
         """Append a point, if its value can be drawn."""
-        if not drawable(y):
+        if not drawable(point[-1]):
             return
-        self.newest = x, y
+        self.newest = point
         self.waiting += 1
         if self.waiting < self.every:
             return
@@ -264,7 +267,7 @@ class Curve(msgspec.Struct):
             self.waiting = self.every
             self.every *= 2
 
-    def all(self) -> list[tuple[float, float]]:
+    def all(self) -> list[tuple[float, ...]]:
         """Return the points that are kept, and the newest one."""
         last = [] if self.newest is None or self.newest in self.points[-1:] else [self.newest]
         return [*self.points, *last]

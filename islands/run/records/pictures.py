@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from islands.protocol.errors import UserError, not_installed
 from islands.protocol.settings.run import RunSettings
-from islands.run.records.figures import LearnerFigures, RunFigures, drawable, in_order
-from islands.run.records.run_curves import Mean, RunCurves, Series
+from islands.run.records.figures import Curve, LearnerFigures, RunFigures, drawable, in_order
+from islands.run.records.run_curves import Mean, RunCurves
 from islands.settings.commands import Over
 from islands.settings.quantities import count, duration
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Points = Sequence[tuple[float, float]]
+Points = Sequence[tuple[float, ...]]
 
 BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#8C8C8C"
@@ -242,7 +242,7 @@ def _draw(axes: "Axes", runs: Mapping[str, Sequence[Mean]], over: Over) -> None:
 def figures_of(run: RunCurves, metric: str) -> dict[str, list[Mean]]:
     found = {
         LOSS: _points(run.loss),
-        EVALUATION: _points(run.evaluations.get(metric, Series())),
+        EVALUATION: _points(run.evaluations.get(metric, Curve())),
         "tokens_per_s": _rate(run, "tokens"),
         "goodput": _rate(run, "stepping_s", "allocated_s"),
         "bytes_up_per_s": _rate(run, "bytes_up"),
@@ -252,14 +252,13 @@ def figures_of(run: RunCurves, metric: str) -> dict[str, list[Mean]]:
     return {name: points for name, points in found.items() if points}
 
 
-def _points(series: Series) -> list[Mean]:
-    pairs = zip(series.tokens.all(), series.seconds.all(), strict=True)
-    return [Mean(tokens, at_s, value) for (tokens, value), (at_s, _) in pairs]
+def _points(curve: Curve) -> list[Mean]:
+    return [Mean(*point) for point in curve.all()]
 
 
 def _rate(run: RunCurves, what: str, per: str | None = None) -> list[Mean]:
     """Return the growth of one total over that of another, or over time, by stretches."""
-    above = _points(run.totals.get(what, Series()))
+    above = _points(run.totals.get(what, Curve()))
     if not above:
         return []
     below = above if per is None else _points(run.totals[per])

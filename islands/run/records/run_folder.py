@@ -44,7 +44,7 @@ from islands.run.records.figures import (
     content_of,
     restored,
 )
-from islands.run.records.notes import NoteBudget
+from islands.run.records.notes import is_kept
 from islands.run.records.summary import SUMMARY_FILE, SyncerShare
 from islands.run.records.tape_sentences import sentence
 from messaging.clock import WallClock
@@ -109,7 +109,6 @@ class RunFolder:
         self._warnings: dict[str, str] = {}
         self._shown = ""
         self._point_s = -STEP_ROW_INTERVAL_S
-        self._notes = NoteBudget()
         self._keep_s = 0.0
         self._heard = self.figures.heard  # a running sum: no row has to visit all learners
         self.listeners: list[Callable[[], object]] = []
@@ -173,8 +172,11 @@ class RunFolder:
                 self._on_status(name, at_s, Status.LEFT)
             case members.Diverged(name):
                 self._on_diverged(name, at_s)
-            case rounds.Merged() | rounds.LeftOut() | rounds.AskedAgain():
-                self._on_round(at_s, entry)
+            case rounds.Merged():
+                self._on_merged(at_s, entry)
+            case rounds.LeftOut(name) | rounds.AskedAgain(name) if name in self.figures.learners:
+                asked = isinstance(entry, rounds.AskedAgain)
+                self.figures.learners[name].left_out = "" if asked else entry.reason
             case members.Adapted(name, precision) if name in self.figures.learners:
                 self.figures.learners[name].sends = precision
             case members.Paused():
@@ -193,8 +195,7 @@ class RunFolder:
         event = event_of(actor, entry)
         if event is not None:
             what, name = event
-            row = {"kind": "event", "at_s": round(at_s, 3), "event": what, "name": name}
-            self._row({**row, "run_tokens": self.tokens})
+            self._row("event", at_s, {"event": what, "name": name, "run_tokens": self.tokens})
         self._notify()
 
     @property
@@ -269,16 +270,6 @@ class RunFolder:
             figures.go(self.earlier_s + at_s)
             self.figures.depart(name)
 
-    def _on_round(
-        self, at_s: float, entry: rounds.Merged | rounds.LeftOut | rounds.AskedAgain
-    ) -> None:
-        if isinstance(entry, rounds.Merged):
-            self._on_merged(at_s, entry)
-            return
-        figures = self.figures.learners.get(entry.name)
-        if figures is not None:
-            figures.left_out = entry.reason if isinstance(entry, rounds.LeftOut) else ""
-
     def _warn(self, kind: str, told: str) -> None:
         self._warnings[kind] = told
         self.figures.warning = "; ".join(filter(None, self._warnings.values()))
@@ -316,8 +307,6 @@ class RunFolder:
             late = dict[str, int](zip(names, belated, strict=False))
             figures.count_merge(dict(zip(names, behind, strict=True)), tokens, late)
         row = {
-            "kind": "merge",
-            "at_s": round(at_s, 3),
             "run_tokens": self.tokens,
             "merges": figures.merges,
             "fragment": merged.fragment,
@@ -329,7 +318,7 @@ class RunFolder:
             "learning_rate": self._settings.learning_rate_at(figures.clock),
             "yield": figures.yield_of(self._fragments, self.tokens),
         }
-        self._row(row)
+        self._row("merge", at_s, row)
 
     # --- learners and evaluations -------------------------------------------------------------
 
@@ -375,11 +364,8 @@ class RunFolder:
 
     def on_note(self, name: str, role: Role, at_s: float, note: Note) -> None:
         """Copy a notable entry from another process's tape to this one, at this host's time."""
-        dropped = self._notes.take(name, role, note.kind, len(note.fields), at_s)
-        if dropped is None:
+        if not is_kept(role, note):
             return
-        if dropped:
-            self.write(at_s, "hub", processes.NotesDropped(name, dropped))
         try:
             entry = decode_fields(note.kind, note.fields)
             self.write(at_s, name, entry)
@@ -408,8 +394,6 @@ class RunFolder:
         if at_s - figures.row_s >= STEP_ROW_INTERVAL_S:
             figures.row_s = at_s
             row = {
-                "kind": "step",
-                "at_s": round(at_s, 3),
                 "learner": name,
                 "steps": figures.steps,
                 "tokens": figures.tokens,
@@ -427,7 +411,7 @@ class RunFolder:
                 "staleness": figures.staleness,
             }
             known = {key: value for key, value in metrics.items() if key in figures.metrics}
-            self._row({**row, "metrics": known} if known else row)
+            self._row("step", at_s, {**row, "metrics": known} if known else row)
         self._notify()
 
     def _run_row(self, at_s: float) -> None:
@@ -437,15 +421,14 @@ class RunFolder:
             return
         self.figures.losses.add(self.tokens, mean)
         speed = round(self.figures.speed.per_s(at_s), 1)
-        row = {"kind": "run", "at_s": round(at_s, 3), "tokens": self.tokens}
-        self._row({**row, "loss": mean, "tokens_per_s": speed})
+        self._row("run", at_s, {"tokens": self.tokens, "loss": mean, "tokens_per_s": speed})
 
     def evaluation(self, at_s: float, judged: Judged, found: dict[str, float]) -> None:
         """Record an evaluation of published values, which has ended now."""
         row: dict[str, float] = {"at_s": round(at_s, 3), **asdict(judged), **found}
         self.figures.evaluations.append(row)
         del self.figures.evaluations[:-POINTS_KEPT]
-        self._row({"kind": "evaluation", **row})
+        self._row("evaluation", at_s, row)
 
     def settle(self, share: SyncerShare) -> None:
         """Take over what the ledger says at the run's end; an old syncer's share lacks names."""
@@ -467,7 +450,8 @@ class RunFolder:
             self.evaluation(at_s, Judged(0.0, self.figures.tokens), found)
         return found
 
-    def _row(self, row: Mapping[str, object]) -> None:
+    def _row(self, kind: str, at_s: float, fields: Mapping[str, object]) -> None:
+        row = {"kind": kind, "at_s": round(at_s, 3), **fields}
         self._metrics.add(msgspec.json.encode(row) + b"\n")  # NaN is written as null
         for sink in self._sinks:
             sink.record([row])
