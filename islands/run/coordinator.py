@@ -34,7 +34,6 @@ from islands.model.interfaces import Workload
 from islands.model.memory import ADAM_MOMENTS, slow_write_s
 from islands.numerics.outer import OuterOptimizer
 from islands.observer.actor import ObserverActor
-from islands.protocol.credentials import Credentials
 from islands.protocol.errors import (
     FAILED,
     OF_NO_USE,
@@ -51,11 +50,7 @@ from islands.protocol.supervisor.launching import LEARNERS
 from islands.protocol.tape.member_entries import ProcessEnded
 from islands.protocol.tape.process_entries import Damaged, ProcessBegan
 from islands.run.composition import Cluster, ClusterSpec
-from islands.run.hosting.hub_address import (
-    HubAddress,
-    read_hub_address,
-    write_hub_address,
-)
+from islands.run.hosting.hub_address import HubAddress, read_hub_address, write_hub_address
 from islands.run.hosting.process_runtime import (
     KEY_FILE,
     ActorGroup,
@@ -152,12 +147,7 @@ class CoordinatorSettings:
 
 
 Backend = Callable[["Coordinator", Callable[[str, ProcessEnd], None]], Launcher]
-"""Makes a hub's launcher, given the callback that it tells how each process ended."""
-
-
-def start_nothing(_: "Coordinator", __: Callable[[str, ProcessEnd], None]) -> Launcher:
-    """The backend of a hub that starts no processes."""
-    return NoLauncher()
+"""Makes a hub's launcher, which calls what it is given when a process has ended."""
 
 
 class Coordinator:
@@ -177,7 +167,7 @@ class Coordinator:
         *,
         launched: tuple[str, ...] = (),
         kinds: tuple[str, ...] = (LEARNERS,),
-        backend: Backend = start_nothing,
+        backend: Backend = lambda *_: NoLauncher(),
         outer: OuterOptimizer | None = None,
     ) -> None:
         """Open the run's folder; start nothing yet."""
@@ -202,12 +192,18 @@ class Coordinator:
         )
         connecting = settings.connecting
         self.key_file = key_file_of(settings.folder, connecting, settings.key_file)
-        self._credentials = self._key()
+        if settings.key_file is None:
+            make_secret(self.key_file)
+        begun = claim.plan.begun
+        self._credentials = credentials_of(self.spec.settings.run, self.key_file, begun)
+        self._living = ActorGroup(
+            "hub", self._on_signal, self._kill_processes, signals=not settings.alone
+        )
         cluster = ClusterSpec(
             self.spec.settings,
             launched,
             ended=self._on_process_ended,
-            failed=self._on_run_failed,
+            failed=self._living.end,
             say=say,
             kinds=kinds,
         )
@@ -221,9 +217,6 @@ class Coordinator:
             say=say,
         )
         self.folder.compiling = lambda: self.cluster.compiling
-        self._living = ActorGroup(
-            "hub", self._on_signal, self._kill_processes, signals=not settings.alone
-        )
         self._scope = Scope("hub-network", lambda _, error: self.cluster.fail("the network", error))
         self._began_s = 0.0
         self._goodbye: asyncio.Task[None] | None = None
@@ -231,11 +224,6 @@ class Coordinator:
         self._evaluating = RLock()
         self._ready: Callable[[], object] | None = None
         self._disk = journal_disk(settings.folder) if settings.syncer_here else None
-
-    def _key(self) -> Credentials:
-        if self.settings.key_file is None:
-            make_secret(self.key_file)
-        return credentials_of(self.spec.settings.run, self.key_file, self.plan.begun)
 
     # --- the run ------------------------------------------------------------------------------
 
@@ -276,22 +264,27 @@ class Coordinator:
         self._began_s = asyncio.get_running_loop().time()
         if self.claim.changed:
             say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
-        place = None if self.settings.alone else await self._listen()
+        address = None if self.settings.alone else await self._listen()
         write(self.settings.folder, self.spec, self.plan)
-        if place is not None:
-            write_hub_address(self.settings.folder, place)
+        if address is not None:
+            write_hub_address(self.settings.folder, address)
         self._kept = kept_files(self.settings.folder)
         wall_s = WallClock().now_s() - self.elapsed_s
         self.folder.write(0.0, "hub", ProcessBegan(os.getpid(), wall_s, loop_s=self._began_s))
 
     async def _listen(self) -> HubAddress:
         """Return where this hub listens, once no process is left that knows it otherwise."""
-        earlier = self._earlier_place()
+        try:
+            earlier: HubAddress | None = read_hub_address(self.settings.folder)
+        except UserError as error:
+            earlier = None
+            if self.claim.resumed:
+                say(f"{error.args[0].partition(';')[0]}, so nobody knows where the last start was")
         await self._bind(earlier)
         token_file = self.settings.connecting.token_file
         token = token_of(self.settings.connecting)
         inside = self.key_file == self.settings.folder / KEY_FILE
-        place = HubAddress(
+        address = HubAddress(
             self.network.url(SUPERVISOR),
             self.spec.settings.run,
             token_file="" if token_file is None else str(token_file.absolute()),
@@ -300,17 +293,9 @@ class Coordinator:
             token_mark="" if token is None else self._credentials.mark(token.header()),
             task_folders=tuple(str(each.absolute()) for each in data_folders()),
         )
-        if self.claim.changed or earlier is None or place.needed != earlier.needed:
+        if self.claim.changed or earlier is None or address.needed != earlier.needed:
             await self._end_outdated()
-        return place
-
-    def _earlier_place(self) -> HubAddress | None:
-        try:
-            return read_hub_address(self.settings.folder)
-        except UserError as error:
-            if self.claim.resumed:
-                say(f"{error.args[0].partition(';')[0]}, so nobody knows where the last start was")
-            return None
+        return address
 
     async def _bind(self, earlier: HubAddress | None) -> None:
         """Listen; if any port will do, use the last start's again, which its members still dial."""
@@ -508,9 +493,6 @@ class Coordinator:
             told.detail = end.detail
             self.say_once(told, name)
 
-    def _on_run_failed(self) -> None:
-        self._living.end()
-
     def _on_signal(self, name: str) -> None:
         self._goodbye = asyncio.get_running_loop().create_task(self.leave(name))
 
@@ -526,7 +508,7 @@ class Coordinator:
         """Evaluate the final published values, if this folder has them, and sum the run up."""
         found: dict[str, float] = {}
         self.folder.settle(share)
-        if self._final.exists():
+        if (self.settings.folder / FINAL_FILE).exists():
             last = await asyncio.to_thread(self._evaluate_final)
             if isinstance(last, IslandsError):
                 self.say_once(last)
@@ -557,32 +539,23 @@ class Coordinator:
             else:
                 return
 
-    @property
-    def _final(self) -> Path:
-        return self.settings.folder / FINAL_FILE
-
     def final_values(self) -> list[NDArray[np.float32]]:
         """Read the final published values: one flat array per fragment."""
-        return read_values(self._final, self.plan.layout)
+        return read_values(self.settings.folder / FINAL_FILE, self.plan.layout)
 
 
 class NoLauncher:
     """A launcher that starts no processes: learners are started by hand, or by their hosts."""
 
-    def start(self, name: str) -> None:
-        """Do nothing: this hub launches no process."""
+    def start(self, name: str) -> None: ...
 
-    def kill(self, name: str) -> None:
-        """Do nothing: no process was launched."""
+    def kill(self, name: str) -> None: ...
 
-    def stop(self, name: str, grace_s: float) -> None:
-        """Do nothing: no process was launched."""
+    def stop(self, name: str, grace_s: float) -> None: ...
 
     def names(self) -> list[str]:
         return []
 
-    def adopt(self) -> list[str]:
-        return []
+    adopt = names
 
-    def close(self) -> None:
-        """Do nothing: no process is watched."""
+    def close(self) -> None: ...

@@ -232,7 +232,7 @@ class RunFolder:
     def _on_admitted(self, name: str, at_s: float) -> None:
         figures = self.figures.admit(name)
         figures.enter(self.earlier_s + at_s, STARTING)
-        figures.come(self.earlier_s + at_s)
+        figures.join(self.earlier_s + at_s)
         figures.incarnations += 1
         figures.status, figures.loss = "live", None  # the loss before its absence is outdated
         figures.left_out, figures.unmerged = "", 0
@@ -250,7 +250,7 @@ class RunFolder:
             figures.status = Status.LIVE.value
             figures.enter(self.earlier_s + at_s, STARTING)
             figures.present_s += self._outage_s  # it lived on while there was no hub
-            figures.come(self.earlier_s)
+            figures.join(self.earlier_s)
 
     def _on_diverged(self, name: str, at_s: float) -> None:
         figures = self.figures.learners.get(name)
@@ -267,7 +267,7 @@ class RunFolder:
         figures.status = status.value
         figures.enter(self.earlier_s + at_s, STATES[status])
         if status.ended:
-            figures.go(self.earlier_s + at_s)
+            figures.leave(self.earlier_s + at_s)
             self.figures.depart(name)
 
     def _warn(self, kind: str, told: str) -> None:
@@ -335,7 +335,7 @@ class RunFolder:
         figures = self.figures.learners.setdefault(name, LearnerFigures())
         if not known:  # a start that was killed before it kept its figures had admitted it
             figures.status, figures.incarnations = Status.LIVE.value, 1
-            figures.come(self.earlier_s + at_s)
+            figures.join(self.earlier_s + at_s)
         before = figures.tokens
         figures.add_report(report)
         self._heard = min(TOTAL_MAX, max(0, self._heard + figures.tokens - before))
