@@ -7,9 +7,8 @@
     await cluster.leave(learners_s=10.0, others_s=10.0)
 
 A backend starts the processes: as tasks of this process, as its children, on simulated hosts, or on
-a user's own cluster. It only has to be a `Launcher` and to report how each process ended. The
-supervisor and `run_end` decide when a process is started, whether it is restarted, and what its end
-means for the run; this module carries that out.
+a user's own cluster. The supervisor and `run_end` decide what is started and what its end means for
+the run; this module carries that out.
 """
 
 import asyncio
@@ -32,11 +31,10 @@ KILL_S = 10.0
 """How long to wait for a killed process to end; one that hangs in the kernel may never end."""
 
 Backend = Callable[[Callable[[str, ProcessEnd], None]], Launcher]
-"""Makes a launcher, given the callback that the launcher tells how each process ended."""
+"""Makes a launcher, which calls what it is given when a process has ended."""
 
 
-def _ignored(*_: object) -> None:
-    """Do nothing: the default of callbacks that are not needed."""
+def _ignored(*_: object) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,6 @@ class Cluster:
     """The supervisor and the launched processes of one run, until it ends."""
 
     def __init__(self, spec: ClusterSpec, backend: Backend) -> None:
-        """Make the launcher; start nothing yet."""
         self.spec = spec
         self.end = RunEnd()
         self.supervisor: SupervisorActor | None = None
@@ -104,7 +101,6 @@ class Cluster:
 
     @property
     def core(self) -> Core | None:
-        """The supervisor's memory, once it has begun."""
         return None if self.supervisor is None else self.supervisor.core
 
     # --- processes ----------------------------------------------------------------------------
@@ -121,7 +117,6 @@ class Cluster:
             self._starts.start(name, delay_s)
 
     def kill(self, name: str) -> None:
-        """Kill a process, or cancel its start that is scheduled."""
         self._starts.cancel(name)
         self.launcher.kill(name)
 
@@ -155,7 +150,6 @@ class Cluster:
         self._tell_failure()
 
     async def wait_ended(self, timeout_s: float) -> bool:
-        """Wait until no process runs, or the timeout passes; return whether none runs."""
         return await self._wait(lambda: not self.launcher.names(), timeout_s)
 
     async def leave(self, learners_s: float, others_s: float) -> bool:
@@ -255,7 +249,6 @@ class DelayedStarts:
         return name in self._timers
 
     def names(self) -> list[str]:
-        """Return the names whose start is scheduled, in the order in which it was requested."""
         return list(self._timers)
 
     def start(self, name: str, delay_s: float) -> None:
@@ -265,17 +258,13 @@ class DelayedStarts:
             self._schedule(name)
 
     def hold(self, name: str, away_s: float) -> None:
-        """Delay any start of a process until `away_s` from now, whoever asks for it.
-
-        A later hold of the same name replaces an earlier one.
-        """
+        """Delay any start of a process until `away_s` from now; the last hold of a name counts."""
         self._held_s[name] = asyncio.get_running_loop().time() + away_s
         if name in self._timers:
             self._timers[name].cancel()
             self._schedule(name)
 
     def due_in_s(self) -> dict[str, float]:
-        """Return the seconds until each scheduled start, by name."""
         now_s = asyncio.get_running_loop().time()
         return {name: max(0.0, due.when() - now_s) for name, due in self._timers.items()}
 
@@ -285,7 +274,6 @@ class DelayedStarts:
             due.cancel()
 
     def close(self) -> None:
-        """Cancel all scheduled starts, and accept no new ones."""
         self._closed = True
         for name in self.names():
             self.cancel(name)

@@ -12,8 +12,6 @@ a loop of the user's own (`loops/`)  fetched       what the loop steps       its
 in one process (`single_process`)    handed in     a thread of this process  its launcher
 simulated (`lab/world`)              handed in     on virtual time           its launcher
 ===================================  ============  ========================  ================
-
-All of them get their actor from `make_learner`; those that fetch their run use what is above it.
 """
 
 import asyncio
@@ -81,18 +79,12 @@ class Membership:
 
     @classmethod
     def of(cls, options: LearnerOptions, name: str, say: Callable[[str], object]) -> "Membership":
+        connecting, keeping, precision = options.connecting, options.keeping, options.precision
         return cls(
-            options.supervisor_urls,
-            name,
-            options.connecting,
-            options.folder,
-            say,
-            options.keeping,
-            options.precision,
+            options.supervisor_urls, name, connecting, options.folder, say, keeping, precision
         )
 
     def report(self, sentence: str) -> None:
-        """Report what happens to this process, under its name."""
         self.say(f"{self.name}: {sentence}")
 
 
@@ -114,7 +106,6 @@ class FetchedRun:
 
 @asynccontextmanager
 async def network_to_hub(who: Membership) -> AsyncIterator[WebsocketNetwork]:
-    """Make the network on which a process dials its hub, and close it at the end."""
     network = network_of(who.connecting, token=token_of(who.connecting))
     try:
         yield network
@@ -249,9 +240,8 @@ def make_learner(
 ) -> LearnerActor:
     """Make the actor of a learner.
 
-    The worker computes digests off the event loop, and `rng` draws the jitter of its dialling.
-    `tell` is told what happens to it, for the person at its terminal. `kept` is the file in which
-    an earlier process of this name left its moments.
+    The worker computes digests off the event loop, and `rng` draws the jitter of its dialling. An
+    earlier process of this name left its moments in `kept`.
     """
     worker = worker or ThreadWorker(name, lambda e: learner.fail("worker", e), finish=False)
     precision, updates = context.settings.precision, context.settings.update_precision
@@ -260,12 +250,6 @@ def make_learner(
     if updates.of_increments:
         worker.submit(lambda: load_increments(updates), lambda _: None)
     learner: LearnerActor = LearnerActor(
-        name,
-        context,
-        compute,
-        worker,
-        rng or chance(),
-        tell=tell,
-        kept=kept,
+        name, context, compute, worker, rng or chance(), tell=tell, kept=kept
     )
     return learner

@@ -1,7 +1,6 @@
 """A whole run on one machine: a hub whose syncer and learners are its child processes.
 
-Children are started by the documented commands, so the same processes run here as on many hosts;
-learners of other hosts may join as well.
+Children are started by the documented commands; learners of other hosts may join as well.
 """
 
 import sys
@@ -47,12 +46,10 @@ class Elsewhere(Protocol):
     """Starts learners on other machines, beside a hub's child processes."""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the learners that are started at the beginning."""
+    def names(self) -> tuple[str, ...]: ...
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """Learners of which an operator can add more, by the beginning of their names."""
+    def kinds(self) -> tuple[str, ...]: ...
 
     def beside(
         self, hub: Coordinator, ended: Callable[[str, ProcessEnd], None], children: Launcher
@@ -61,7 +58,6 @@ class Elsewhere(Protocol):
 
 
 CommandOf = Callable[[Coordinator, str, LearnerSettings], list[str]]
-"""Returns the argument list that starts a process of a name, as `command_of` does."""
 
 
 def local_hub(
@@ -120,7 +116,9 @@ def command_of(hub: Coordinator, name: str, learners: LearnerSettings) -> list[s
     settings = hub.settings
     python = [sys.executable, "-m"]
     supervisor = ["--supervisor", dialled(hub.network.url(SUPERVISOR), settings.listening)]
-    common = [*supervisor, *_connecting(settings.connecting), "--name", name]
+    known = ("token_file", "tls_ca", "tls_certificate", "tls_key")
+    connecting = _arguments(settings.connecting, known)
+    common = [*supervisor, *connecting, "--name", name]
     kept = ["--file_mib", f"{settings.keeping.file_mib:g}"]
     folder = ["--folder", str(settings.folder), *kept]
     if name == SYNCER:
@@ -136,7 +134,7 @@ def command_of(hub: Coordinator, name: str, learners: LearnerSettings) -> list[s
 
 
 def _with_token(settings: CoordinatorSettings) -> ConnectOptions:
-    """Return the options with a token, which children need even on loopback; make one if needed."""
+    """Return the options with a token, which children need even on loopback."""
     connecting = settings.connecting
     if connecting.token_file is not None or token_of(connecting) is not None:
         return connecting
@@ -158,10 +156,6 @@ def dialled(url: str, listening: ListenOptions) -> str:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _connecting(options: ConnectOptions) -> list[str]:
-    return _arguments(options, ("token_file", "tls_ca", "tls_certificate", "tls_key"))
 
 
 def listening_words(options: ListenOptions) -> list[str]:

@@ -59,16 +59,13 @@ class LearnerMemory:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run needs.
+    """What a run needs, in bytes; those per step are a mean.
 
-    Rates per second assume `step_time_s`, or one step per second where it is not known. All sizes
-    are in bytes, those per step on average; `up_per_step` is the most and `up_per_step_least` the
-    least that a learner sends which chooses its precision. The smallest and largest fragment are
-    those of values. If the optimizer's state was not measured, Adam's is assumed. `disk_per_step`
-    counts steps of the learner that sets the pace, `pace_s` is the time between two rounds as
-    compute sets it, and `exchange_bytes` is the traffic of one round with one learner, both ways,
-    for the largest fragment. `neighbours` is with how many others a learner that gossips exchanges
-    values in a round, on average; 0 if a syncer merges.
+    `up_per_step` is the most and `up_per_step_least` the least that a learner sends which chooses
+    its precision. Adam's moments are assumed if the optimizer's state was not measured. Compute
+    sets the time `pace_s` between two rounds; `exchange_bytes` is the traffic of one with one
+    learner, both ways, for the largest fragment. A learner that gossips exchanges values with so
+    many `neighbours` in a round, on average.
     """
 
     elements: int
@@ -176,7 +173,7 @@ def estimate(
         exchange_bytes=max(sent) + max(published),
         neighbours=neighbours,
     )
-    return _with_warnings(made, settings)
+    return replace(made, warnings=tuple(_warnings(made, settings)))
 
 
 def _wire_bytes(layout: Layout, settings: RunSettings) -> Iterator[list[int]]:
@@ -187,10 +184,6 @@ def _wire_bytes(layout: Layout, settings: RunSettings) -> Iterator[list[int]]:
             size_bytes(fragment.size, codec, fragment.averages, settings.top_k_share)
             for fragment in layout.fragments
         ]
-
-
-def _with_warnings(made: Estimate, settings: RunSettings) -> Estimate:
-    return replace(made, warnings=tuple(_warnings(made, settings)))
 
 
 def _of_sparse(settings: RunSettings) -> list[str]:
@@ -230,18 +223,10 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
     overlong = overlong_because(settings.outer, settings.merge, merged)
     if overlong is not None:
         found.append(overlong)
-    if turns:
-        return found + _turn_warnings(settings, made.learners)
-    return found
-
-
-def _turn_warnings(settings: RunSettings, learners: int) -> list[str]:
-    """Return what does not fit so many learners where each is merged alone."""
-    found = []
-    if settings.staleness_max < learners:
+    if turns and settings.staleness_max < made.learners:
         found.append(
-            f"staleness_max is {settings.staleness_max} and {learners} learners are merged one "
-            "after the other: a base that is older is replaced, and the work since then is lost, "
-            f"so it should be at least {learners}"
+            f"staleness_max is {settings.staleness_max} and {made.learners} learners are merged "
+            "one after the other: a base that is older is replaced, and the work since then is "
+            f"lost, so it should be at least {made.learners}"
         )
     return found

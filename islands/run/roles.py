@@ -1,7 +1,6 @@
 """Factories of the syncer's and the observer's actors; `learner_process.py` has the learner's.
 
-A factory is given what the role uses on its machine: a disk, threads for heavy work, devices, a
-random generator. By default it uses threads of this process, and a generator without a fixed seed.
+By default a role uses threads of this process, and a random generator without a fixed seed.
 """
 
 import os
@@ -129,11 +128,9 @@ def make_syncer(
 def journal_disk(folder: Path) -> RealDisk:
     """Lock the journal in a run's folder for this process alone, and return its disk.
 
-    On a file system without locks no other process is kept out; there the newest start owns the
-    journal, and an older one ends as soon as it sees that (`Journal.check_owner`).
+    On a file system without locks the newest start owns the journal (`Journal.check_owner`).
     """
-    place = folder / JOURNAL
-    lock = lock_folder(place, JOURNAL_LOCK, "syncer")
+    lock = lock_folder(folder / JOURNAL, JOURNAL_LOCK, "syncer")
     return epoch_disk(folder, JOURNAL, lock)
 
 

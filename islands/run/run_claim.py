@@ -83,8 +83,8 @@ def claim_folder(
 ) -> Claim:
     """Claim a run's folder for this process, with the plan it was begun with, or a new one.
 
-    What cannot work is refused before a folder is made. The hub writes the spec to it later, once
-    no process is left that has another one. The workload may be None where the folder holds a run.
+    What cannot work is refused before a folder is made. The workload may be None where it holds a
+    run.
     `may_return` says whether members of a hub whose folder was lost would find this one.
     """
     earlier = read(folder)
@@ -127,7 +127,6 @@ def spec_in(folder: Path, spec: RunSpec, given: Collection[str] | None) -> RunSp
 
 
 def check_plan(spec: RunSpec, plan: RunPlan) -> None:
-    """Check that a run can be told to those who join."""
     limits_of(plan.layout)
     check_told(spec.encode(), plan.encode())
 
@@ -144,6 +143,5 @@ def require_room(folder: Path, start_from: Path | None) -> None:
 
 
 def require_file(start_from: Path | None) -> None:
-    """Check that the file with a new run's initial values exists."""
     if start_from is not None and not start_from.is_file():
         raise UserError(f"start_from is {start_from}; there is no such file")

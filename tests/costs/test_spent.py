@@ -102,8 +102,8 @@ def test_an_engine_tells_the_place_and_the_time_before_a_first_step() -> None:
     figures = RunFigures({"a-0": LearnerFigures(present_s=50.0)})
     placed = {"a-0": Placed(Machines("x"), 10.0), "a-1": Placed(Machines("x", hosts=2), 30.0)}
     first, second = stays_of(figures, 99.0, 1, prices_of("{learners: {'*': {region: y}}}"), placed)
-    assert (first.paid_s, first.place) == (50.0, Machines("x"))
-    assert (second.name, second.paid_s, second.place) == ("a-1", 30.0, Machines("x", hosts=2))
+    assert (first.paid_s, first.machines) == (50.0, Machines("x"))
+    assert (second.name, second.paid_s, second.machines) == ("a-1", 30.0, Machines("x", hosts=2))
 
 
 def test_an_engines_records_tell_places(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_an_engines_records_tell_places(tmp_path: Path) -> None:
         "a-1": 0.0,
         "a-2": 25.0,
     }
-    assert placed["a-0"].place == Machines("x", "H100:8", preemptible=True, hosts=2)
+    assert placed["a-0"].machines == Machines("x", "H100:8", preemptible=True, hosts=2)
     assert placed_by_engines(tmp_path / "none", 160.0) == {}
 
 

@@ -1,6 +1,5 @@
 """What a hub says and refuses before anything runs."""
 
-import asyncio
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ from islands.files.slots import Slots
 from islands.model.workload import load_workload
 from islands.protocol.errors import DamagedError, UserError
 from islands.protocol.settings.run import RunSettings
-from islands.run.composition import when_vacant
 from islands.run.coordinator import Coordinator, CoordinatorSettings
 from islands.run.hosting.hub_address import (
     HUB_FILE,
@@ -29,7 +27,6 @@ from islands.run.run_claim import ROLES, claim_folder
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.settings.run_spec import RunSpec, write
 from messaging.errors import LocalFault
-from messaging.simulation.virtual_time import run_virtual
 
 
 def test_a_new_run_without_its_beginning_leaves_no_folder(tmp_path: Path) -> None:
@@ -198,29 +195,3 @@ def test_children_dial_what_is_bound_or_certified(listening: ListenOptions, told
 )
 def test_a_child_listens_beside_its_hub(options: ListenOptions, words: list[str]) -> None:
     assert listening_words(options) == words
-
-
-# --- a syncer that a newer one replaced -----------------------------------------------------------
-
-
-@pytest.mark.parametrize(("over_at_s", "found"), [(99.0, ["taken", "vacant"]), (20.0, ["taken"])])
-def test_the_place_of_a_newer_syncer_is_taken_back_when_it_dies(
-    over_at_s: float, found: list[str]
-) -> None:
-    """It is looked after until the run has ended; the first look alone would find it taken."""
-    heard: list[str] = []
-
-    async def live() -> None:
-        loop = asyncio.get_running_loop()
-        begun_s = loop.time()
-        when_vacant(
-            5.0,
-            over=lambda: loop.time() - begun_s > over_at_s,
-            taken=lambda: loop.time() - begun_s < 42.0,
-            found_taken=lambda: heard.append("taken"),
-            found_vacant=lambda: heard.append("vacant"),
-        )
-        await asyncio.sleep(100.0)
-
-    run_virtual(live(), limit_s=200.0)
-    assert heard == found

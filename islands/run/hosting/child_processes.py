@@ -1,14 +1,5 @@
 """The launcher of real processes: it starts, watches, adopts and ends children of this process.
 
-    launcher = ProcessLauncher(command, environment, folder, ended)
-    adopted = launcher.adopt()               # children of a launcher that was killed
-    launcher.start("learner-0")
-    ...
-    await launcher.terminate_all(grace_s=10.0)
-    launcher.close()
-
-Rules:
-
 1. A child has its own session, so neither the death of the launcher nor Ctrl-C on the terminal ends
    it. A launcher that ends in order ends its children itself, with `terminate_all`.
 2. The environment of a child tells its name and its folder. The next launcher of the folder adopts
@@ -72,9 +63,7 @@ class ProcessLauncher:
     """The child processes of one run folder, by name.
 
     Every user of the host can read the words of a `command`, so they must hold no secrets; its
-    `environment` is set beside the variables of this process. Each child writes to
-    `processes/<name>/output.log` of the folder, which is rotated beyond `log_limit_bytes`; one full
-    file is kept.
+    `environment` is set beside the variables of this process. A full log is kept beside the new.
     """
 
     def __init__(
@@ -110,7 +99,6 @@ class ProcessLauncher:
         return list(self._children)
 
     def pid(self, name: str) -> int | None:
-        """Return the pid of a process, or None if it does not run."""
         child = self._children.get(name)
         return None if child is None else child.identity.pid
 
@@ -191,14 +179,12 @@ class ProcessLauncher:
         child.grace = loop.call_later(grace_s, send_signal, child.identity, signal.SIGKILL)
 
     def pause(self, name: str) -> None:
-        """Suspend a process, which simulates a host that stalls."""
         self._signal(name, signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
         self._signal(name, signal.SIGCONT)
 
     async def wait_ended(self, timeout_s: float) -> bool:
-        """Wait until no process runs, or the timeout passes."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()

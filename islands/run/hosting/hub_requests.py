@@ -33,7 +33,6 @@ ANSWER_S = 10.0
 PAUSE_S = 1.0
 NO_LAYOUT = "its run has no layout before the first training loop joins it (islands.join)"
 
-
 Answer = TypeVar("Answer")
 
 
@@ -72,33 +71,31 @@ async def fetch_run_spec(
             if not isinstance(found, LayoutWanted):
                 network.allow(limits_of(found[1].layout))
                 return found
-            told = NO_LAYOUT
+            reason = NO_LAYOUT
             if layout is not None:
-                await _tell(network, addresses, requester.name, layout())
-                told = "it plans the run by the layout of the first loop that joined"
+                await _send_layout(network, addresses, requester.name, layout())
+                reason = "it plans the run by the layout of the first loop that joined"
         except DialDenied as error:
             raise RefusedError(str(error)) from error
         except UnreachableError as error:
-            told = str(error)
+            reason = str(error)
         if loop.time() + PAUSE_S > deadline_s:
-            raise UnreachableError(f"no supervisor answered within {wait_s:g} s: {told}")
-        if told != before:
-            say(f"waiting for the supervisor: {told}")
-            before = told
+            raise UnreachableError(f"no supervisor answered within {wait_s:g} s: {reason}")
+        if reason != before:
+            say(f"waiting for the supervisor: {reason}")
+            before = reason
         await asyncio.sleep(PAUSE_S)
 
 
-async def _tell(
+async def _send_layout(
     network: Network, addresses: tuple[str, ...], name: str, layout: LoopLayout
 ) -> None:
-    """Tell a run that has no layout what this loop trains."""
 
     def read(envelope: Envelope) -> bool | None:
         return True if isinstance(envelope.body, LayoutTaken) else None
 
     message = LayoutTold(PROTOCOL, name)
-    told = encode_layout(layout)
-    await request(network, addresses, name, message, read, told)
+    await request(network, addresses, name, message, read, encode_layout(layout))
 
 
 def _read(envelope: Envelope) -> tuple[RunSpec, RunPlan] | LayoutWanted | None:

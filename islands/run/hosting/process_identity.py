@@ -1,10 +1,9 @@
 """The identity of a process: its pid with its start time; and signals to that process only.
 
-A pid alone does not identify a process: the kernel reuses it once the process is gone. A pid with
-the time at which its process started (field 22 of `/proc/<pid>/stat`, in clock ticks since boot) is
-unique within one boot. Signals go through a pidfd where the system has them: the descriptor is
-opened first and the start time compared after, so that the process that is signalled is the one
-that was compared, also if it ends in between.
+The kernel reuses a pid once its process is gone; with the time at which the process started (field
+22 of `/proc/<pid>/stat`, in clock ticks since boot) it is unique within one boot. Signals go by a
+pidfd where the system has them, which is opened before the start time is compared: so what is
+signalled is what was compared.
 
 Reference: proc_pid_stat(5), pidfd_open(2), pidfd_send_signal(2).
 """
@@ -108,17 +107,17 @@ def marked(folder: Path) -> dict[str, Identity]:
     """
     found: dict[str, Identity] = {}
     wanted = f"{MARK}=".encode()
-    for place in sorted(Path("/proc").glob("[0-9]*")):
+    for path in sorted(Path("/proc").glob("[0-9]*")):
         try:
-            words = (place / "environ").read_bytes().split(b"\0")
+            words = (path / "environ").read_bytes().split(b"\0")
         except OSError:  # it has ended, or belongs to another user
             continue
-        told = next((word for word in words if word.startswith(wanted)), b"")
-        name, _, where = told.removeprefix(wanted).decode(errors="replace").partition(":")
-        known = facts(int(place.name)) if told and where == str(folder.absolute()) else None
+        mark = next((word for word in words if word.startswith(wanted)), b"")
+        name, _, home = mark.removeprefix(wanted).decode(errors="replace").partition(":")
+        known = facts(int(path.name)) if mark and home == str(folder.absolute()) else None
         if known is None or known.zombie or not known.leads:
             continue
-        identity = Identity(int(place.name), known.started_ticks)
+        identity = Identity(int(path.name), known.started_ticks)
         if name not in found or identity.started_ticks < found[name].started_ticks:
             found[name] = identity
     return found

@@ -22,10 +22,10 @@ _TAIL_BYTES = 8192
 
 
 def rotate(path: Path, limit_bytes: int = LIMIT_BYTES) -> bool:
-    """Rotate a log file that grew beyond the limit; one full file is kept beside it.
+    """Rotate a log file that grew beyond the limit; return whether it was.
 
     The content is copied and the file truncated, because the child holds the open file, not its
-    name. What the child writes in between is lost. If the disk takes no copy, nothing changes.
+    name; what it writes in between is lost.
     """
     try:
         if path.stat().st_size <= limit_bytes:
@@ -47,7 +47,6 @@ def open_output(path: Path) -> int:
 
 
 def size_of(path: Path) -> int:
-    """Return the size of a file; 0 if there is none."""
     try:
         return path.stat().st_size
     except OSError:
@@ -123,13 +122,7 @@ def _end_in_words(exit_code: int | None, line: str) -> str:
     if exit_code == 0:
         return ""
     if exit_code is not None and exit_code < 0:
-        return f"killed by {_signal_name(-exit_code)}"
+        known = {number.value: number.name for number in signal.Signals}
+        return f"killed by {known.get(-exit_code, f'signal {-exit_code}')}"
     code = CODE_UNKNOWN if exit_code is None else f"exit code {exit_code}"
     return f"{code}: {line}" if line else code
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -1,12 +1,5 @@
 """Watchdog heartbeats for systemd, and what people are told of the event loop's stalls.
 
-    watchdog = Watchdog(stalled=lambda lateness_s: tape.write(...))
-    watchdog.begin("reading 4 GB")   # heartbeats begin; `TimeoutStartSec` is infinity
-    watchdog.ready("3 learners")
-    ...
-    watchdog.stopping()
-    watchdog.close()
-
 A timer of the event loop sends the heartbeats, so a loop that hangs sends none and systemd restarts
 the process: a hang is the one fault that a process cannot handle itself. The lateness of the same
 timer tells how long the loop stalled; a stall is reported once, when it is over. Without systemd no
@@ -39,7 +32,6 @@ class Notifier:
     """
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        """Open a socket; nothing is sent yet."""
         self._address = _address(environment.get("NOTIFY_SOCKET", ""))
         self._limit_s = _limit_s(environment)
         self._socket: socket.socket | None = None
@@ -80,7 +72,6 @@ class Watchdog:
         notifier: Notifier | None = None,
         stall_s: float = STALL_S,
     ) -> None:
-        """Measure and send nothing before `begin` or `ready`."""
         self._stalled = stalled
         self._notifier = notifier or Notifier()
         self._stall_s = stall_s
@@ -98,10 +89,6 @@ class Watchdog:
         self._notifier.send(READY="1", STATUS=status)
         if self._timer is None:
             self._start()
-
-    def status(self, sentence: str) -> None:
-        """Tell systemd in one line what this process does; `systemctl status` shows it."""
-        self._notifier.send(STATUS=sentence)
 
     def stopping(self, reason: str = "") -> None:
         """Report that this process is shutting down; the heartbeat goes on meanwhile."""

@@ -133,7 +133,8 @@ def picture_of(figures: RunFigures, settings: RunSettings, end_s: float, share: 
     """Draw a run as a PNG file: its loss and evaluations, and what each learner did when."""
     name, _ = figures.metric
     rows = [row for row in figures.evaluations if drawable(row.get(name, float("nan")))]
-    evaluated = [(float(row["tokens"]), row[name]) for row in rows]
+    evaluated: Points = [(float(row["tokens"]), row[name]) for row in rows]
+    charts: list[tuple[str, Points]]
     charts = [("training loss", figures.losses.all()), (name, evaluated)]
     charts = [chart for chart in charts if chart[1]] or [("no step was reported", [])]
     heights = ROW_INCHES, LINE_INCHES * (2 + min(len(figures.learners), LEARNERS_MOST + 1))

@@ -31,11 +31,17 @@ def means(folder: Path) -> Means:
 @pytest.fixture(name="victim")
 def _victim(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that waits for ever, marked as learner-1."""
-    command = [sys.executable, "-c", "input()"]
+    command = [sys.executable, "-c", "print(flush=True); input()"]
     mark = {MARK: mark_of("learner-1", tmp_path)}
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, env=mark, start_new_session=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=mark,
+        start_new_session=True,
     ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # the kernel shows no environment before
         yield process
         process.kill()
 

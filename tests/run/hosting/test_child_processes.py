@@ -13,7 +13,6 @@ from inspect import Signature, signature
 from pathlib import Path
 from typing import Concatenate, ParamSpec
 
-import msgspec
 import pytest
 import uvloop
 
@@ -21,13 +20,9 @@ from islands.protocol.errors import UserError
 from islands.run.hosting.child_processes import ProcessLauncher
 from islands.run.hosting.process_identity import (
     Identity,
-    Records,
-    boot_id,
     facts,
     lives,
-    read_records,
     send_signal,
-    write_records,
 )
 from islands.run.hosting.process_output import NO_MEMORY, TOLD_CHARACTERS
 
@@ -77,7 +72,6 @@ class Room:
         self.interpreter = sys.executable
         self.folder = folder
         self.ends: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-        self.damaged: list[str] = []
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind("")
         self.socket.setblocking(False)  # noqa: FBT003  (the only form there is)
@@ -89,7 +83,6 @@ class Room:
             lambda name: {"ISLANDS_TEST_NAME": name},
             self.folder,
             lambda name, end: self.ends.put_nowait((name, end.told)),
-            damaged=self.damaged.append,
             log_limit_bytes=log_limit_bytes,
             log_check_s=log_check_s,
         )
@@ -365,7 +358,6 @@ async def test_the_end_of_all_starts_nothing_more(
     assert room.launcher.names() == []
     ends = sorted([await room.ended(), await room.ended()])
     assert ends == [("a", sentence), ("b", sentence)]
-    assert read_records(room.folder / "processes.json") == {}
 
 
 # ------------------------------------------------------------------------ adoption, identities
@@ -391,7 +383,6 @@ async def test_children_of_a_killed_launcher_are_adopted(room: Room) -> None:
     room.launcher.stop("a", LIMIT_S)
     assert await room.heard() == ["leaves"]
     assert await room.ended() == ("a", "exit code unknown: at work")
-    assert read_records(room.folder / "processes.json") == {}
     room.launcher.start("a")
     assert await room.ready() != pid
 
@@ -407,36 +398,12 @@ async def test_who_closes_without_ending_its_children_leaves_them_to_the_next(ro
     assert await room.ended() == ("a", "killed by SIGKILL")
 
 
-@pytest.mark.parametrize("damage", ["removed", "cut", "flipped"])
-@in_room
-async def test_children_are_adopted_whatever_became_of_the_records(room: Room, damage: str) -> None:
-    """Their environments tell whose they are: a second one would take the name of the first."""
-    room.start("a", OBEDIENT)
-    pid = await room.ready()
-    room.launcher.close()
-    records = room.folder / "processes.json"
-    content = bytearray(records.read_bytes())
-    content[content.index(b'"pid"') + 7] ^= 1
-    if damage == "removed":
-        records.unlink()
-    else:
-        records.write_bytes(content if damage == "flipped" else content[:20])
-    room.launcher = room.make()
-    assert room.launcher.adopt() == ["a"]
-    assert room.damaged == ([] if damage == "removed" else ["processes.json"])
-    assert room.launcher.pid("a") == pid
-    assert list(read_records(records)) == ["a"]
-    room.launcher.kill("a")
-    assert await room.ended() == ("a", "killed by SIGKILL")
-
-
 @in_room
 async def test_what_a_child_started_is_not_adopted(room: Room) -> None:
     room.programs["a"] = f"if os.fork() == 0: signal.pause()\n{OBEDIENT}"
     room.launcher.start("a")
     pid = await room.ready()
     room.launcher.close()
-    (room.folder / "processes.json").unlink()
     room.launcher = room.make()
     assert room.launcher.adopt() == ["a"]
     assert room.launcher.pid("a") == pid
@@ -451,11 +418,9 @@ async def test_a_pid_of_another_is_never_signalled(
     found = facts(bystander.pid)
     assert found is not None
     stranger = Identity(bystander.pid, found.started_ticks - 1)
-    write_records(room.folder / "processes.json", {"a": stranger})
     assert room.launcher.adopt() == []
     room.launcher.kill("a")
     assert not send_signal(stranger, signal.SIGKILL)
-    assert read_records(room.folder / "processes.json") == {}
     assert bystander.stdin is not None
     assert bystander.stdout is not None
     bystander.stdin.write(b"alive\n")
@@ -489,19 +454,6 @@ def test_a_zombie_does_not_live() -> None:
     assert facts(process.pid) is None
 
 
-def test_records_of_another_boot_or_torn_ones_are_none(tmp_path: Path) -> None:
-    path = tmp_path / "processes.json"
-    assert read_records(path) == {}
-    mine = {"a": Identity(1, 2, 3)}
-    write_records(path, mine)
-    assert read_records(path) == mine
-    assert msgspec.json.decode(path.read_bytes(), type=Records).boot == boot_id() != ""
-    path.write_bytes(msgspec.json.encode(Records("another", mine)))
-    assert read_records(path) == {}
-    path.write_bytes(b'{"boot": ')
-    assert read_records(path) == {}
-
-
 @in_room
 async def test_a_folder_has_one_launcher(room: Room) -> None:
     with pytest.raises(UserError, match="in use by another run"):
@@ -527,15 +479,3 @@ async def test_a_log_is_turned_over_under_a_child_that_goes_on_writing(room: Roo
     assert await room.ended() == ("a", "exit code 1: late")
     assert full.stat().st_size > 1000
     assert room.launcher.log("a").read_text().endswith("late\n")
-
-
-@in_room
-async def test_a_log_is_turned_over_at_a_start(room: Room) -> None:
-    room.start("a", "print('x' * 2**21)")
-    assert await room.ended() == ("a", "")
-    written = room.launcher.log("a").stat().st_ino
-    room.start("a", "sys.exit('second')")
-    assert await room.ended() == ("a", "exit code 1: second")
-    assert room.launcher.log("a").read_text() == "second\n"
-    full = room.launcher.log("a").with_name("output.1.log")
-    assert full.stat().st_ino == written, "it is renamed: a copy of 16 MiB would hold up the loop"

@@ -53,15 +53,15 @@ def test_states_reach_the_manager(manager: Manager) -> None:
         watchdog = Watchdog(nothing, notifier=Notifier(manager.environment))
         assert manager.heard() == []
         watchdog.ready("two learners")
-        watchdog.status("three\nREADY=0 learners")
+        watchdog.ready("three\nREADY=0 learners")
         watchdog.stopping("budget spent")
         watchdog.close()
-        watchdog.status("never said")
+        watchdog.stopping("never said")
 
     asyncio.run(main())
     assert manager.heard() == [
         "READY=1\nSTATUS=two learners",
-        "STATUS=three READY=0 learners",
+        "READY=1\nSTATUS=three READY=0 learners",
         "STOPPING=1\nSTATUS=budget spent",
     ]
 
