@@ -7,8 +7,7 @@
 `/readyz`    200 when the process can do its work, else 503 with the reason
 ===========  ======================================================================================
 
-Nothing is counted for them: the state is read when it is asked for, at most once in `KEPT_S`,
-however many ask.
+The state is read when it is asked for, at most once in `KEPT_S`, however many ask.
 """
 
 import asyncio
@@ -80,7 +79,6 @@ class MetricsSite:
         self._one = asyncio.Lock()
 
     def __call__(self, request: web.BaseRequest, _: Visit) -> Awaitable[web.StreamResponse] | None:
-        """Answer a request for one of the pages; None if the path is none of them."""
         page = self._pages.get(request.path)
         if page is None:
             return None

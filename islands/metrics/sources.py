@@ -1,8 +1,7 @@
 """The sources of samples: what a hub, and a syncer in a process of its own, read of themselves.
 
-A hub whose syncer is a process of its own asks that one for its samples when it is asked itself, so
-that one address tells all of a run. What may block (a disk that hangs, a syncer that is away) is
-waited for `PATIENCE_S`, and its samples are then those of before, or missing.
+A hub asks a syncer that is a process of its own, so that one address has all of a run. What may
+block (a disk that hangs, a syncer that is away) is waited for `PATIENCE_S`.
 """
 
 import asyncio
@@ -129,7 +128,6 @@ class SyncerElsewhere:
 
     @property
     def up(self) -> bool:
-        """Whether the last request was answered."""
         return bool(self.samples)
 
     async def ask(self, address: str | None) -> None:

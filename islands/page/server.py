@@ -2,14 +2,12 @@
 
 Whoever shows the page's key, or the run's token, is a viewer: the key follows from the token, and
 lets nobody do anything but look. The page's own files hold nothing of the run, and need no key.
-Browsers of other sites are kept out in three ways: the key is no cookie, the name in `Host` must be
-one of this machine (else another site could make a browser take it for its own), and a websocket's
-`Origin` must be the page's.
+Browsers of other sites are refused in three ways: the key is no cookie, the name in `Host` must be
+one of this machine, and a websocket's `Origin` must be the page's.
 
-Each viewer has a websocket, to which this process sends the tape's newest part, and then what
-comes: entries and figures, as lines of JSON. For each viewer the files are read on when it has read
-what was sent before, so a slow one makes nobody wait and nothing pile up; one that reads nothing
-for `SEND_S` is closed. Nothing is done while nobody looks. What a viewer sends ends its websocket.
+A viewer is sent the tape's newest part, and then what comes, as lines of JSON. The files are read
+on when it has read what was sent before; one that reads nothing for `SEND_S` is closed. What a
+viewer sends ends its websocket.
 """
 
 import asyncio
@@ -24,7 +22,7 @@ from http import HTTPStatus
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -84,34 +82,8 @@ HEADERS = {
 }
 
 
-class LiveRun(Protocol):
-    """A run that goes on, as its page asks about it."""
-
-    @property
-    def folder(self) -> Path:
-        """The run's folder."""
-        ...
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since this start of the hub."""
-        ...
-
-    def about(self) -> Told:
-        """Return what does not change."""
-        ...
-
-    def counted(self) -> tuple[RunFigures, float]:
-        """Return the figures, and the seconds on the run's own clock."""
-        ...
-
-    def figures(self, at_s: float) -> Told:
-        """Return the figures as the page is told them, at a wall time."""
-        ...
-
-
-class HubRun:
-    """The run of a hub in this process."""
+class LiveRun:
+    """The run of a hub in this process, as its page asks about it."""
 
     def __init__(self, hub: "Coordinator") -> None:
         self._hub = hub
@@ -122,9 +94,11 @@ class HubRun:
         return self._hub.elapsed_s
 
     def about(self) -> Told:
+        """Return what does not change."""
         return run_told(self.folder, self._hub.spec, self._hub.plan)
 
     def counted(self) -> tuple[RunFigures, float]:
+        """Return the figures, and the seconds on the run's own clock."""
         return self._hub.folder.figures, self._hub.wall_s
 
     def figures(self, at_s: float) -> Told:
@@ -132,13 +106,10 @@ class HubRun:
 
 
 def show_page(hub: "Coordinator") -> str:
-    """Serve the page of a hub's run; return the sentence that tells where.
-
-    The address is in the run's folder as well, for whoever looks for it later.
-    """
+    """Serve the page of a hub's run; return the sentence that tells where."""
     token = token_of(hub.settings.connecting)
     dialled = hub.network.url(SUPERVISOR)
-    site = PageSite(HubRun(hub), token, (urlsplit(dialled).hostname or "",))
+    site = PageSite(LiveRun(hub), token, (urlsplit(dialled).hostname or "",))
     hub.network.serve(site)
     parts = urlsplit(dialled.replace("ws", "http", 1))
     address = f"{parts.scheme}://{parts.netloc}{PLACE}{f'#{site.key}' if site.key else ''}"
@@ -194,7 +165,6 @@ class PageSite:
         return _answer(_file(name or PAGE, request))
 
     def _check_host(self, request: web.BaseRequest) -> None:
-        """Refuse a request by a name that is not known to be one of this machine."""
         host = request.headers.get("Host", "")
         if not is_named(host, self._names, by_address=True):
             raise Refused(
@@ -215,7 +185,6 @@ class PageSite:
         return web.Response(text=self.key)
 
     def _watch(self, request: web.BaseRequest, visit: Visit) -> Awaitable[web.StreamResponse]:
-        """Check a websocket's request, and serve it."""
         origin = request.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != request.headers.get("Host"):
             raise Refused(HTTPStatus.FORBIDDEN, "another site asks for the page")
@@ -309,7 +278,6 @@ def _spooled(lines: Sequence[bytes], folder: Path) -> IO[bytes]:
 
 
 def _next_of(waiting: IO[bytes]) -> bytes:
-    """Return the next lines as one message; nothing after the last one."""
     return b"".join(waiting.readlines(CHUNK_BYTES)).rstrip(b"\n")
 
 
@@ -361,7 +329,6 @@ def _file(name: str, request: web.BaseRequest) -> web.Response:
 
 @cache
 def _packed(name: str) -> bytes:
-    """Return a file as it is sent, so that a stranger's request costs few bytes and no work."""
     return gzip.compress(content_of(name), mtime=0)
 
 
@@ -377,6 +344,5 @@ def _equal(shown: str, wanted: str) -> bool:
 
 
 def own_names() -> list[str]:
-    """Return the names by which this machine knows itself."""
     name = socket.gethostname().lower()
     return [name, name.partition(".")[0], f"{name.partition('.')[0]}.local"]

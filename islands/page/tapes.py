@@ -1,13 +1,12 @@
 """Read the tapes of a run's folder as they grow, in the order of wall time, for whoever looks on.
 
 The hub's tape and those of the processes on its host are read. Each counts seconds of a clock of
-its own; where these begin is told by `process_began`, or, where that entry was rotated away, by the
-time at which the file was last written. Only the newest part of a long tape is read, so that a tape
-of a week opens as fast as one of an hour; what people need of the time before is in `run.log`.
+its own, which begins with `process_began`; where that was rotated away, the time at which the file
+was last written tells. Of a long tape only the newest part is read, and `run.log` for the time
+before.
 
-A line keeps its fields, and has `t`, seconds of wall time, in place of `at_s`. Left out are kinds
-that a page does not show (`LEFT_OUT`), reports that tell no new phase, and copies of entries in the
-hub's tape that a process has in its own.
+A line has `t`, seconds of wall time, in place of `at_s`. Left out are kinds that a page does not
+show (`LEFT_OUT`), reports of no new phase, and what a process has in its own tape as well.
 """
 
 import mmap
@@ -106,10 +105,10 @@ class GrowingTape:
                 mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,
             ):
                 until = len(text) if end is None else end
-                place = text.rfind(BEGAN_MARK, max(0, until - ORIGIN_BYTES), until)
-                if place >= 0:
-                    begin = text.rfind(b"\n", 0, place) + 1
-                    return _wall_s(text[begin : text.find(b"\n", place)])
+                at = text.rfind(BEGAN_MARK, max(0, until - ORIGIN_BYTES), until)
+                if at >= 0:
+                    begin = text.rfind(b"\n", 0, at) + 1
+                    return _wall_s(text[begin : text.find(b"\n", at)])
         return None
 
     def _entries(self, text: bytes) -> list[Entry]:
@@ -225,7 +224,6 @@ def _tail(path: Path, most_bytes: int) -> tuple[bool, bytes] | None:
 
 
 def _wall_s(line: bytes) -> float | None:
-    """Return the wall time at which the clock of a process began, by its entry."""
     try:
         row = msgspec.json.decode(line, type=dict[str, object])
     except msgspec.MsgspecError:

@@ -1,7 +1,6 @@
 """A run's settings and figures as its page is told them, while it goes on or from its folder.
 
-All figures are those that the program shows elsewhere: on the screen of a run in progress, and in
-the summary of one that has ended. The page computes none of them a second time.
+All figures are those of the screen of a run in progress, and of the summary of one that has ended.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -58,7 +57,6 @@ def run_told(folder: Path, spec: RunSpec, plan: RunPlan) -> Told:
 
 
 def live_figures(hub: "Coordinator", at_s: float) -> Told:
-    """Return the figures of a run that goes on, at a wall time."""
     return {**_figures(at_s, final=False), **run_status_of(hub).told()}
 
 
@@ -187,7 +185,6 @@ KEPT = (
 
 
 def _summary(folder: Path) -> Mapping[str, object]:
-    """Read the summary of a run; empty if it has not ended, or its disk was full then."""
     try:
         return msgspec.json.decode(read_plain(folder / SUMMARY_FILE), type=dict[str, object])
     except (OSError, msgspec.MsgspecError):

@@ -1,7 +1,6 @@
 """The interface of a sink: it starts with a run, is given records, and ends with a summary.
 
-A record is a row of `metrics.jsonl` (docs/metrics.md has the fields). Numbers are passed on as they
-are, so every sink agrees with the file to the token.
+A record is a row of `metrics.jsonl` (docs/metrics.md has the fields).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -106,7 +105,7 @@ class Points(NamedTuple):
 
 
 def points_of(row: Row) -> Points | None:
-    """Return the points of a row; None if it has none, such as one of an older version."""
+    """Return the points of a row; None if it has none."""
     whose, at, found = None, "run_tokens", dict[str, object]()
     match row.get("kind"):
         case "step":

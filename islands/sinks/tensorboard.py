@@ -12,13 +12,10 @@ each learner   loss, tokens_per_s, step_time_s, gap_s, data_wait_s, bytes_up, by
                participation, staleness, `metrics/…`
 =============  =====================================================================================
 
-Only the first `LEARNERS_MOST` learners have a folder; `metrics.jsonl` has all of them.
-
-Events and their records are TensorBoard's own (the extra `tensorboard`); this module is imported
-where that is installed. The records go through the run's spool, because TensorBoard's
-`EventFileWriter` has a thread that ends at the first disk error, and writes one file without limit.
-TensorBoard reads all files of a folder in the order of their names; here a full file is closed, the
-next one begun, and the oldest removed.
+Only the first `LEARNERS_MOST` learners have a folder. The records go through the run's spool,
+because TensorBoard's `EventFileWriter` has a thread that ends at the first disk error, and writes
+one file without limit. TensorBoard reads all files of a folder in the order of their names; here a
+full file is closed, the next one begun, and the oldest removed.
 """
 
 import contextlib
@@ -61,7 +58,6 @@ class TensorBoard:
     def __init__(
         self, folder: Path, spool: Spool, settings: RunSettings, limit_bytes: int = LIMIT_BYTES
     ) -> None:
-        """Nothing is written before the first point."""
         self._folder = folder
         self._spool = spool
         self._limit_bytes = limit_bytes
@@ -76,8 +72,7 @@ class TensorBoard:
                 for tag, value in points.values.items():
                     files.add(tag, value, points.tokens)
 
-    def end(self, summary: Row | None) -> None:
-        """Do nothing: the spool writes what it was given."""
+    def end(self, summary: Row | None) -> None: ...
 
     def _files(self, whose: str | None) -> "EventFiles | None":
         """Return the files of the run or of a learner; None where there is no room for them."""
@@ -103,7 +98,6 @@ class EventFiles:
     """
 
     def __init__(self, folder: Path, spool: Spool, limit_bytes: int = LIMIT_BYTES) -> None:
-        """Nothing is written before the first point."""
         self._inlet = spool.inlet(_EventFile(folder, limit_bytes))
         self._wall = WallClock()
 

@@ -8,6 +8,7 @@ from islands.files.tape_writing import HEAD
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
 from islands.model.evaluation import Judged
+from islands.page.server import LiveRun
 from islands.page.told import Told, ended_run
 from islands.protocol.identities import LearnerName, Phase, Role
 from islands.protocol.messages.control import StepFigures
@@ -123,14 +124,17 @@ def lengthen(folder: Path, size_bytes: int) -> None:
         file.writelines([line] * (size_bytes // len(line)))
 
 
-class StoppedRun:
+class StoppedRun(LiveRun):
     """A run that stands still, as its folder told it once; counts how often it is asked."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.elapsed_s = 100.0
         self.asked = 0
         self._ended = ended_run(folder, 0.0)
+
+    @property
+    def elapsed_s(self) -> float:
+        return 100.0
 
     def about(self) -> Told:
         return self._ended.run
