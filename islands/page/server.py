@@ -28,18 +28,9 @@ from urllib.parse import urlsplit
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from islands.files.whole_files import replace_file
+from islands.page import messages
 from islands.page.site_files import KINDS, PAGE, SERVED, content_of
 from islands.page.tapes import RunTapes
-from islands.page.told import (
-    CURVE_BYTES,
-    Told,
-    curves_told,
-    encoded,
-    in_time,
-    live_figures,
-    run_told,
-    states_told,
-)
 from islands.protocol.identities import SUPERVISOR
 from islands.run.hosting.process_runtime import token_of
 from islands.run.records.figures import RunFigures
@@ -93,16 +84,16 @@ class LiveRun:
     def elapsed_s(self) -> float:
         return self._hub.elapsed_s
 
-    def about(self) -> Told:
+    def about(self) -> messages.Message:
         """Return what does not change."""
-        return run_told(self.folder, self._hub.spec, self._hub.plan)
+        return messages.of_run(self.folder, self._hub.spec, self._hub.plan)
 
     def counted(self) -> tuple[RunFigures, float]:
         """Return the figures, and the seconds on the run's own clock."""
         return self._hub.folder.figures, self._hub.wall_s
 
-    def figures(self, at_s: float) -> Told:
-        return live_figures(self._hub, at_s)
+    def figures(self, at_s: float) -> messages.Message:
+        return messages.live_figures(self._hub, at_s)
 
 
 def show_page(hub: "Coordinator") -> str:
@@ -246,19 +237,19 @@ class PageSite:
         entries = await asyncio.to_thread(tapes.read)
         now_s = self._wall.now_s()
         origin_s = now_s - self._run.elapsed_s
-        curves = await asyncio.to_thread(curves_of, self._run.folder, CURVE_BYTES)
+        curves = await asyncio.to_thread(curves_of, self._run.folder, messages.CURVE_BYTES)
         counted, wall_s = self._run.counted()
-        states = states_told(counted, tapes.names, now_s, wall_s)
-        told = curves_told(counted, curves, origin_s)
+        states = messages.of_states(counted, tapes.names, now_s, wall_s)
+        told = messages.of_curves(counted, curves, origin_s)
         first = ({**self._run.about(), "whole": tapes.whole}, told)
-        lines = [*map(encoded, first), *in_time(entries, states)]
+        lines = [*map(messages.encoded, first), *messages.in_time(entries, states)]
         return [*lines, self._figures_now()]
 
     def _figures_now(self) -> bytes:
         """Return the figures, computed once for all viewers."""
         now_s = self._wall.now_s()
         if not 0 <= now_s - self._figures[0] < FIGURES_S:
-            self._figures = now_s, encoded(self._run.figures(now_s))
+            self._figures = now_s, messages.encoded(self._run.figures(now_s))
         return self._figures[1]
 
 

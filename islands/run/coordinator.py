@@ -34,14 +34,7 @@ from islands.model.interfaces import Workload
 from islands.model.memory import ADAM_MOMENTS, slow_write_s
 from islands.numerics.outer import OuterOptimizer
 from islands.observer.actor import ObserverActor
-from islands.protocol.errors import (
-    FAILED,
-    OF_NO_USE,
-    IslandsError,
-    SettingsError,
-    UserError,
-    unusable,
-)
+from islands.protocol import errors
 from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER, Role
 from islands.protocol.messages.control import Note, StepFigures
 from islands.protocol.messages.registry import MESSAGE_TYPES
@@ -50,19 +43,8 @@ from islands.protocol.supervisor.launching import LEARNERS
 from islands.protocol.tape.member_entries import ProcessEnded
 from islands.protocol.tape.process_entries import Damaged, ProcessBegan
 from islands.run.composition import Cluster, ClusterSpec
+from islands.run.hosting import process_runtime as runtime
 from islands.run.hosting.hub_address import HubAddress, read_hub_address, write_hub_address
-from islands.run.hosting.process_runtime import (
-    KEY_FILE,
-    ActorGroup,
-    SaidOnce,
-    credentials_of,
-    key_file_of,
-    make_secret,
-    network_of,
-    say,
-    tell_stalls_unless,
-    token_of,
-)
 from islands.run.records.model_files import FINAL_FILE, read_values
 from islands.run.records.run_folder import RunFolder
 from islands.run.records.summary import SUMMARY_FILE, Summary, SyncerShare, as_json, summarise
@@ -120,7 +102,7 @@ class CoordinatorSettings:
         """Refuse a sink that there is not."""
         unknown = [name for name in self.sinks if name not in SINKS]
         if unknown:
-            raise SettingsError(f"sinks names {unknown[0]!r}; there are {', '.join(SINKS)}")
+            raise errors.SettingsError(f"sinks names {unknown[0]!r}; there are {', '.join(SINKS)}")
 
     @classmethod
     def of(cls, options: HubOptions, spec: RunSpec, folder: Path) -> "CoordinatorSettings":
@@ -183,20 +165,20 @@ class Coordinator:
         self.context: Context
         self.observer: ObserverActor | None = None
         self._outer = outer
-        self.say_once = SaidOnce(say)
-        self.network = network_of(
+        self.say_once = runtime.SaidOnce(runtime.say)
+        self.network = runtime.network_of(
             settings.connecting,
             settings.listening,
-            token=token_of(settings.connecting),
+            token=runtime.token_of(settings.connecting),
             limits=limits_of(claim.plan.layout),
         )
         connecting = settings.connecting
-        self.key_file = key_file_of(settings.folder, connecting, settings.key_file)
+        self.key_file = runtime.key_file_of(settings.folder, connecting, settings.key_file)
         if settings.key_file is None:
-            make_secret(self.key_file)
+            runtime.make_secret(self.key_file)
         begun = claim.plan.begun
-        self._credentials = credentials_of(self.spec.settings.run, self.key_file, begun)
-        self._living = ActorGroup(
+        self._credentials = runtime.credentials_of(self.spec.settings.run, self.key_file, begun)
+        self._living = runtime.ActorGroup(
             "hub", self._on_signal, self._kill_processes, signals=not settings.alone
         )
         cluster = ClusterSpec(
@@ -204,7 +186,7 @@ class Coordinator:
             launched,
             ended=self._on_process_ended,
             failed=self._living.end,
-            say=say,
+            say=runtime.say,
             kinds=kinds,
         )
         self.cluster = Cluster(cluster, partial(backend, self))
@@ -214,7 +196,7 @@ class Coordinator:
             fragments=len(claim.plan.layout.fragments),
             extend=settings.extend,
             limit_bytes=settings.keeping.file_bytes,
-            say=say,
+            say=runtime.say,
         )
         self.folder.compiling = lambda: self.cluster.compiling
         self._scope = Scope("hub-network", lambda _, error: self.cluster.fail("the network", error))
@@ -233,7 +215,7 @@ class Coordinator:
         `ready` is called when all roles hosted here can be dialled.
         """
         self._ready = ready
-        tell_stalls_unless(lambda: self.folder.starting)
+        runtime.tell_stalls_unless(lambda: self.folder.starting)
         try:
             self.start_actors()
             await self._living.wait()
@@ -263,7 +245,7 @@ class Coordinator:
     async def _open(self) -> None:
         self._began_s = asyncio.get_running_loop().time()
         if self.claim.changed:
-            say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
+            runtime.say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
         address = None if self.settings.alone else await self._listen()
         write(self.settings.folder, self.spec, self.plan)
         if address is not None:
@@ -276,14 +258,16 @@ class Coordinator:
         """Return where this hub listens, once no process is left that knows it otherwise."""
         try:
             earlier: HubAddress | None = read_hub_address(self.settings.folder)
-        except UserError as error:
+        except errors.UserError as error:
             earlier = None
             if self.claim.resumed:
-                say(f"{error.args[0].partition(';')[0]}, so nobody knows where the last start was")
+                runtime.say(
+                    f"{error.args[0].partition(';')[0]}, so nobody knows where the last start was"
+                )
         await self._bind(earlier)
         token_file = self.settings.connecting.token_file
-        token = token_of(self.settings.connecting)
-        inside = self.key_file == self.settings.folder / KEY_FILE
+        token = runtime.token_of(self.settings.connecting)
+        inside = self.key_file == self.settings.folder / runtime.KEY_FILE
         address = HubAddress(
             self.network.url(SUPERVISOR),
             self.spec.settings.run,
@@ -309,7 +293,7 @@ class Coordinator:
             if port == listening.port:
                 raise
             await self.network.open(listening.host, 0, advertise=listening.advertise)
-            say(
+            runtime.say(
                 f"port {port}, where the last start listened, cannot be had now: this one listens "
                 f"at {self.network.port}, and members on other hosts must be started anew"
             )
@@ -396,7 +380,7 @@ class Coordinator:
             self._disk.close()
         self.claim.lock.close()
         if left:
-            say(
+            runtime.say(
                 f"still running without a hub: {', '.join(left)}; the same command with "
                 f"--folder {self.settings.folder} takes them up again"
             )
@@ -405,7 +389,7 @@ class Coordinator:
         """End processes of the last start, whose settings, secrets or hub address are outdated."""
         found = self.cluster.adopt()
         if found:
-            say(f"{', '.join(found)} are of another start: they end, and are started anew")
+            runtime.say(f"{', '.join(found)} are of another start: they end, and are started anew")
             await self._ask_to_leave()
             self.cluster.end.leaving = False
 
@@ -488,8 +472,12 @@ class Coordinator:
 
     def _on_process_ended(self, name: str, end: ProcessEnd) -> None:
         self.folder.write(self.elapsed_s, "hub", ProcessEnded(name, error=end.told))
-        if end.sentence and end.code in (FAILED, OF_NO_USE) and not self.cluster.end.leaving:
-            told = IslandsError(end.sentence)
+        if (
+            end.sentence
+            and end.code in (errors.FAILED, errors.OF_NO_USE)
+            and not self.cluster.end.leaving
+        ):
+            told = errors.IslandsError(end.sentence)
             told.detail = end.detail
             self.say_once(told, name)
 
@@ -510,7 +498,7 @@ class Coordinator:
         self.folder.settle(share)
         if (self.settings.folder / FINAL_FILE).exists():
             last = await asyncio.to_thread(self._evaluate_final)
-            if isinstance(last, IslandsError):
+            if isinstance(last, errors.IslandsError):
                 self.say_once(last)
             found = self.folder.last_evaluation(self.elapsed_s, "hub", last)
         settings = self.spec.settings
@@ -520,7 +508,7 @@ class Coordinator:
         await self._keep_summary(as_json(summary))
         return summary
 
-    def _evaluate_final(self) -> dict[str, float] | IslandsError:
+    def _evaluate_final(self) -> dict[str, float] | errors.IslandsError:
         with self._evaluating:  # the observer's may not have ended: two would need twice the memory
             return attempt(self._evaluate, self.final_values())
 
@@ -531,7 +519,7 @@ class Coordinator:
             try:
                 await asyncio.to_thread(replace_file, path, text)
             except OSError as error:
-                failure = unusable(f"{path} cannot be written", error)
+                failure = errors.unusable(f"{path} cannot be written", error)
                 if self._goodbye is not None:
                     raise failure from error
                 self.say_once(failure)

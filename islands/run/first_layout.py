@@ -19,13 +19,7 @@ from islands.actors.acceptor import LinkAcceptor
 from islands.layout.loop_layout import LoopLayout, decode_layout
 from islands.protocol.errors import UserError
 from islands.protocol.identities import SUPERVISOR
-from islands.protocol.messages.membership import (
-    LayoutTaken,
-    LayoutTold,
-    LayoutWanted,
-    Refused,
-    RunSpecRequest,
-)
+from islands.protocol.messages import membership
 from islands.protocol.messages.registry import PROTOCOL
 from islands.run.hosting.process_runtime import network_of, on_ending_signals, token_of
 from islands.settings.groups import ConnectOptions, ListenOptions
@@ -58,24 +52,29 @@ def answer(
 ) -> tuple[object, LoopLayout | None]:
     """Decide what a message is answered, and which layout is the run's after it."""
     body, name = envelope.body, envelope.sender
-    if isinstance(body, RunSpecRequest | LayoutTold) and body.protocol != PROTOCOL:
+    if (
+        isinstance(body, membership.RunSpecRequest | membership.LayoutTold)
+        and body.protocol != PROTOCOL
+    ):
         reason = f"this hub speaks protocol {PROTOCOL}, not {body.protocol}"
-        return Refused(name, f"{reason}: install the same version of islands", retry=False), taken
+        return membership.Refused(
+            name, f"{reason}: install the same version of islands", retry=False
+        ), taken
     match body:
-        case RunSpecRequest():
-            return LayoutWanted(name), taken
-        case LayoutTold() if taken is not None:
-            return LayoutTaken(name), taken
-        case LayoutTold() if len(envelope.payload) == 1:
+        case membership.RunSpecRequest():
+            return membership.LayoutWanted(name), taken
+        case membership.LayoutTold() if taken is not None:
+            return membership.LayoutTaken(name), taken
+        case membership.LayoutTold() if len(envelope.payload) == 1:
             try:
                 layout = decode_layout(envelope.payload[0])
                 check(layout)
             except (msgspec.MsgspecError, UserError) as error:
                 reason = f"a run cannot be planned by the layout of {name}: {plain(str(error))}"
-                return Refused(name, reason, retry=False), None
-            return LayoutTaken(name), layout
+                return membership.Refused(name, reason, retry=False), None
+            return membership.LayoutTaken(name), layout
         case _:
-            return Refused(name, WAITS, retry=True), taken
+            return membership.Refused(name, WAITS, retry=True), taken
 
 
 async def first_layout(
@@ -89,7 +88,7 @@ async def first_layout(
     `waits` is called with the URL once it is listened at. Return None if a signal ended the wait.
     """
     limits = Limits(
-        payload_bytes=LAYOUT_BYTES_MAX, payloads={LayoutTold.__name__: LAYOUT_BYTES_MAX}
+        payload_bytes=LAYOUT_BYTES_MAX, payloads={membership.LayoutTold.__name__: LAYOUT_BYTES_MAX}
     )
     network = network_of(connecting, listening, token=token_of(connecting), limits=limits)
     loop = asyncio.get_running_loop()

@@ -36,16 +36,8 @@ from islands.numerics.codecs import warm_up as load_loops
 from islands.numerics.increment import warm_up as load_increments
 from islands.protocol.identities import Role
 from islands.protocol.settings.choices import Precision
+from islands.run.hosting import process_runtime as runtime
 from islands.run.hosting.hub_requests import Requester, check_same, fetch_run_spec
-from islands.run.hosting.process_runtime import (
-    ConsoleTape,
-    compiled_folder,
-    context_in,
-    live,
-    network_of,
-    tape_in,
-    token_of,
-)
 from islands.run.records.tape_sentences import why_ended
 from islands.run.roles import chance
 from islands.settings.groups import ConnectOptions, KeepOptions
@@ -99,14 +91,14 @@ class FetchedRun:
 
     def context(self, tape: Tape, began_s: float | None = None) -> Context:
         """Return the context of an actor whose tape counts from `began_s`; by default from now."""
-        return context_in(
+        return runtime.context_in(
             self.network, self.who.addresses, self.spec, self.plan, tape, began_s=began_s
         )
 
 
 @asynccontextmanager
 async def network_to_hub(who: Membership) -> AsyncIterator[WebsocketNetwork]:
-    network = network_of(who.connecting, token=token_of(who.connecting))
+    network = runtime.network_of(who.connecting, token=runtime.token_of(who.connecting))
     try:
         yield network
     finally:
@@ -143,7 +135,7 @@ def load_task(run: FetchedRun, options: LearnerOptions) -> Workload:
     """Read the corpus and plan the model; it takes long, so it is called off the loop."""
     workload = load_workload(run.spec, options.task_settings, allowed=options.tasks)
     check_same(workload.plan(run.spec.settings).layout, run.plan.layout)
-    workload.keep_compiled(compiled_folder())
+    workload.keep_compiled(runtime.compiled_folder())
     return workload
 
 
@@ -187,9 +179,9 @@ class LearnerProcess:
         self._tape: Tape = (
             MemoryTape(ENTRIES_KEPT)
             if who.folder is None
-            else tape_in(who.folder, who.name, who.keeping, began_s=began_s)
+            else runtime.tape_in(who.folder, who.name, who.keeping, began_s=began_s)
         )
-        context = run.context(ConsoleTape(self._tape, who.say), began_s)
+        context = run.context(runtime.ConsoleTape(self._tape, who.say), began_s)
         self.learner = make_learner(
             who.name,
             replace(context, peers=peers, keyring=keyring),
@@ -212,7 +204,9 @@ class LearnerProcess:
         who = self._run.who
         who.report(f"joining run {self._run.spec.settings.run!r} at {who.addresses[0]}")
         learner = self.learner
-        await live([learner], leave or learner.leave, starting=lambda: learner.state.starting)
+        await runtime.live(
+            [learner], leave or learner.leave, starting=lambda: learner.state.starting
+        )
 
     async def run(self) -> None:
         """Run the learner to its end in a process of the user's, to whom signals belong."""

@@ -13,13 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from islands.layout.leaves import VALUE_BYTES, Layout
-from islands.model.memory import (
-    ADAM_MOMENTS,
-    ROOM,
-    SyncerMemory,
-    TrainerMemory,
-    syncer_memory,
-)
+from islands.model import memory
 from islands.numerics.codecs import size_bytes
 from islands.numerics.outer import state_values
 from islands.protocol.settings.choices import MergeRule, Pattern, Precision, Trigger
@@ -79,7 +73,7 @@ class Estimate:
     moments_known: bool
     activations_known: bool
     learner: LearnerMemory
-    syncer: SyncerMemory
+    syncer: memory.SyncerMemory
     start_bytes: int
     up_per_step: float
     up_per_step_least: float
@@ -99,7 +93,7 @@ class Estimate:
 
     def host_bytes(self, learners: int) -> int:
         """Return what a host needs at least for the syncer and so many learners."""
-        return round(ROOM * (self.syncer.total + learners * self.learner.total))
+        return round(memory.ROOM * (self.syncer.total + learners * self.learner.total))
 
     def round_s(self, written_bytes_per_s: float) -> float:
         """Return the seconds between two rounds, given how fast the journal's disk writes.
@@ -124,7 +118,7 @@ def estimate(
     *,
     learners: int,
     step_time_s: float | None = None,
-    trainer: TrainerMemory | None = None,
+    trainer: memory.TrainerMemory | None = None,
 ) -> Estimate:
     """Estimate what a run of this layout needs."""
     learners = max(1, learners)
@@ -138,7 +132,9 @@ def estimate(
     trainable = sum(prod(leaf.shape) * DTYPE_BYTES.get(leaf.dtype, 4) for leaf in layout.leaves)
     at_once = sum(sorted(sizes)[-rounds_open:])
     copied = at_once // 2 if settings.precision.of_snapshots == "bfloat16" else at_once
-    held = trainer or TrainerMemory(trainable, value, ADAM_MOMENTS * trainable, trainable)
+    held = trainer or memory.TrainerMemory(
+        trainable, value, memory.ADAM_MOMENTS * trainable, trainable
+    )
     neighbours = neighbours_mean(settings.gossip, learners)
     shared = SHARE_VALUES * value * neighbours
     made = Estimate(
@@ -160,7 +156,7 @@ def estimate(
             snapshots=2 * SNAPSHOTS_PER_FRAGMENT * copied,
             published=left,
         ),
-        syncer=syncer_memory(layout, settings, learners),
+        syncer=memory.syncer_memory(layout, settings, learners),
         start_bytes=value,
         up_per_step=(shared or sum(sent)) / settings.interval_steps,
         up_per_step_least=(shared or min(sum(sent), sum(least))) / settings.interval_steps,

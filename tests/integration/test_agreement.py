@@ -28,9 +28,9 @@ from islands.lab.faults.paths import HOST, free_port
 from islands.metrics.service import metrics_served
 from islands.metrics.site import METRICS, STATUS
 from islands.metrics.sources import HubSource
+from islands.page.messages import encoded, live_figures
 from islands.page.report import run_lines
 from islands.page.server import PROTOCOL, show_page
-from islands.page.told import encoded, live_figures
 from islands.protocol.settings.run import Timing
 from islands.run.coordinator import Coordinator
 from islands.run.records.figures import restored

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from islands.lab.faults.paths import free_port
 from tests.compiling import QUICKLY_COMPILED
 from tests.integration.programs import (
     Program,
@@ -19,7 +20,6 @@ from tests.integration.programs import (
     summary_of,
 )
 from tests.integration.test_own_loops import hub_of, loss_of
-from tests.integration.test_several_hosts import free_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -8,8 +8,8 @@ from islands.files.tape_writing import HEAD
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
 from islands.model.evaluation import Judged
+from islands.page.messages import Message, ended_run
 from islands.page.server import LiveRun
-from islands.page.told import Told, ended_run
 from islands.protocol.identities import LearnerName, Phase, Role
 from islands.protocol.messages.control import StepFigures
 from islands.protocol.settings.run import RunSettings
@@ -136,12 +136,12 @@ class StoppedRun(LiveRun):
     def elapsed_s(self) -> float:
         return 100.0
 
-    def about(self) -> Told:
+    def about(self) -> Message:
         return self._ended.run
 
     def counted(self) -> tuple[RunFigures, float]:
         return self._ended.counted, self._ended.earlier_s
 
-    def figures(self, _: float) -> Told:
+    def figures(self, _: float) -> Message:
         self.asked += 1
         return self._ended.figures

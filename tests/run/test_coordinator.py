@@ -1,5 +1,6 @@
 """What a hub says and refuses before anything runs."""
 
+import shutil
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -23,15 +24,14 @@ from islands.run.local_cluster import (
     dialled,
     listening_words,
 )
-from islands.run.run_claim import ROLES, claim_folder
+from islands.run.run_claim import BEGINNING, ROLES, claim_folder, kept_files, restore_files
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.settings.run_spec import RunSpec, write
 from messaging.errors import LocalFault
 
 
 def test_a_new_run_without_its_beginning_leaves_no_folder(tmp_path: Path) -> None:
-    spec = RunSpec(RunSettings(), "islands.tasks.stdlib_bytes:StdlibBytes", {})
-    folder = tmp_path / "run"
+    spec, folder = toy(), tmp_path / "run"
     with pytest.raises(UserError, match="there is no such file"):
         claim_folder(folder, spec, load_workload(spec), tmp_path / "missing.safetensors")
     assert not folder.exists()
@@ -158,6 +158,24 @@ def test_what_a_process_must_have_to_reach_its_hub() -> None:
     ):
         assert other.needed != PLACE.needed
     assert replace(PLACE, task_folders=("elsewhere",)).needed == PLACE.needed
+
+
+def test_files_that_are_gone_are_written_again_for_their_owner_alone(tmp_path: Path) -> None:
+    folder, names = tmp_path / "run", BEGINNING[:-1]
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text(name)
+    kept = kept_files(folder)
+    assert restore_files(kept) == []
+    shutil.rmtree(folder)
+    assert restore_files(kept) == [*names]
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {n: n for n in names}
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    (folder / names[0]).write_text("newer")
+    (folder / names[1]).unlink()
+    assert restore_files(kept) == [names[1]]
+    assert (folder / names[0]).read_text() == "newer"
 
 
 # --- children -------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The launcher of real processes: it starts, watches, adopts and ends children of this process.
 
 1. A child has its own session, so neither the death of the launcher nor Ctrl-C on the terminal ends
-   it. A launcher that ends in order ends its children itself, with `terminate_all`.
+   it. Whoever ends in order stops its children first.
 2. The environment of a child tells its name and its folder. The next launcher of the folder adopts
    the children that still live; no other process is ever signalled.
 3. The end of a child is noticed at once by its pidfd, or by polling on systems without pidfds.
@@ -23,34 +23,17 @@ from pathlib import Path
 from islands.actors.ports import ProcessEnd
 from islands.files.folder_lock import lock_folder
 from islands.protocol.errors import FAILED
-from islands.run.hosting.process_identity import (
-    MARK,
-    Identity,
-    facts,
-    lives,
-    mark_of,
-    marked,
-    open_pidfd,
-    send_signal,
-)
-from islands.run.hosting.process_output import (
-    LIMIT_BYTES,
-    end_of,
-    oom_kills,
-    open_output,
-    rotate,
-    size_of,
-)
+from islands.run.hosting import process_identity as processes
+from islands.run.hosting import process_output
 
 # What systemd passed to the launcher is not meant for its children, which are no services.
 _NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID")
 _POLL_S = 0.1
-_KILL_S = 10.0
 
 
 @dataclass(slots=True, eq=False)
 class _Child:
-    identity: Identity
+    identity: processes.Identity
     ours: bool
     oom_kills: int = 0
     killed: bool = False
@@ -73,7 +56,7 @@ class ProcessLauncher:
         folder: Path,
         ended: Callable[[str, ProcessEnd], None],
         *,
-        log_limit_bytes: int = LIMIT_BYTES,
+        log_limit_bytes: int = process_output.LIMIT_BYTES,
         log_check_s: float = 10.0,
     ) -> None:
         self._command = command
@@ -84,8 +67,6 @@ class ProcessLauncher:
         self._log_check_s = log_check_s
         self._children: dict[str, _Child] = {}
         self._closed = False
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._log_timer: asyncio.TimerHandle | None = None
         self._rotation: asyncio.Future[None] | None = None
         self._lock = lock_folder(folder, "processes.lock", "run")  # else two would start each child
@@ -108,38 +89,36 @@ class ProcessLauncher:
     # --- starting -----------------------------------------------------------------------------
 
     def start(self, name: str) -> None:
-        if not self._closed and name not in self._children:
-            self._start_now(name)
-
-    def adopt(self) -> list[str]:
-        """Watch the children of an earlier launcher that still live, and forget the others.
-
-        Return the names of all processes that run now; `start` does nothing for them.
-        """
-        for name, identity in marked(self._folder).items():
-            found = facts(identity.pid)
-            if name not in self._children and found is not None:
-                self._watch(name, _Child(identity, ours=found.parent == os.getpid()))
-        return self.names()
-
-    def _start_now(self, name: str) -> None:
+        if self._closed or name in self._children:
+            return
         try:
             identity = self._spawn(name)
         except OSError as error:
             end = ProcessEnd(FAILED, f"cannot be started: {error}")
             asyncio.get_running_loop().call_soon(self._ended, name, end)
         else:
-            self._watch(name, _Child(identity, ours=True, oom_kills=oom_kills()))
+            self._watch(name, _Child(identity, ours=True, oom_kills=process_output.oom_kills()))
 
-    def _spawn(self, name: str) -> Identity:
+    def adopt(self) -> list[str]:
+        """Watch the children of an earlier launcher that still live, and forget the others.
+
+        Return the names of all processes that run now; `start` does nothing for them.
+        """
+        for name, identity in processes.marked(self._folder).items():
+            found = processes.facts(identity.pid)
+            if name not in self._children and found is not None:
+                self._watch(name, _Child(identity, ours=found.parent == os.getpid()))
+        return self.names()
+
+    def _spawn(self, name: str) -> processes.Identity:
         arguments = self._command(name)
         inherited = {key: os.environ[key] for key in os.environ if key not in _NOT_INHERITED}
         # Unbuffered, so that the last words of a child that is killed are in its log.
         environment = {"PYTHONUNBUFFERED": "1", **inherited, **self._environment(name)}
-        environment[MARK] = mark_of(name, self._folder)
+        environment[processes.MARK] = processes.mark_of(name, self._folder)
         log = self.log(name)
-        log_start = size_of(log)
-        output = open_output(log)
+        log_start = process_output.size_of(log)
+        output = process_output.open_output(log)
         try:
             pid = os.posix_spawnp(
                 arguments[0],
@@ -156,8 +135,8 @@ class ProcessLauncher:
             )
         finally:
             os.close(output)
-        found = facts(pid)  # the pid still exists, at least as a zombie: only we reap it
-        return Identity(pid, 0 if found is None else found.started_ticks, log_start)
+        found = processes.facts(pid)  # the pid still exists, at least as a zombie: only we reap it
+        return processes.Identity(pid, 0 if found is None else found.started_ticks, log_start)
 
     # --- ending -------------------------------------------------------------------------------
 
@@ -176,29 +155,9 @@ class ProcessLauncher:
         if child.grace is not None:
             child.grace.cancel()
         loop = asyncio.get_running_loop()
-        child.grace = loop.call_later(grace_s, send_signal, child.identity, signal.SIGKILL)
-
-    def pause(self, name: str) -> None:
-        self._signal(name, signal.SIGSTOP)
-
-    def resume(self, name: str) -> None:
-        self._signal(name, signal.SIGCONT)
-
-    async def wait_ended(self, timeout_s: float) -> bool:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._idle.wait()
-        return not self._children
-
-    async def terminate_all(self, grace_s: float) -> bool:
-        """End all processes, by SIGKILL after `grace_s`, and accept no more starts.
-
-        Return whether all have ended; one that hangs in the kernel outlives even SIGKILL.
-        """
-        self._closed = True
-        for name in self.names():
-            self.stop(name, grace_s)
-        return await self.wait_ended(grace_s + _KILL_S)
+        child.grace = loop.call_later(
+            grace_s, processes.send_signal, child.identity, signal.SIGKILL
+        )
 
     def close(self) -> None:
         """Stop watching, and unlock the folder; processes that still run can be adopted."""
@@ -206,7 +165,6 @@ class ProcessLauncher:
         for child in self._children.values():
             self._unwatch(child)
         self._children.clear()
-        self._idle.set()
         if self._log_timer is not None:
             self._log_timer.cancel()
         self._lock.close()
@@ -214,15 +172,14 @@ class ProcessLauncher:
     def _signal(self, name: str, number: signal.Signals) -> None:
         child = self._children.get(name)
         if child is not None:
-            send_signal(child.identity, number)
+            processes.send_signal(child.identity, number)
 
     # --- watching -----------------------------------------------------------------------------
 
     def _watch(self, name: str, child: _Child) -> None:
         loop = asyncio.get_running_loop()
         self._children[name] = child
-        self._idle.clear()
-        child.descriptor = open_pidfd(child.identity)
+        child.descriptor = processes.open_pidfd(child.identity)
         if child.descriptor is not None:
             loop.add_reader(child.descriptor, self._look, name, child)
         else:
@@ -248,11 +205,11 @@ class ProcessLauncher:
         exit_code = _reap(child.identity) if child.ours else None
         self._unwatch(child)
         del self._children[name]
-        if not self._children:
-            self._idle.set()
         killed = exit_code == -signal.SIGKILL and not child.killed
-        no_memory = killed and oom_kills() > child.oom_kills
-        end = end_of(exit_code, self.log(name), child.identity.log_start, no_memory=no_memory)
+        no_memory = killed and process_output.oom_kills() > child.oom_kills
+        end = process_output.end_of(
+            exit_code, self.log(name), child.identity.log_start, no_memory=no_memory
+        )
         self._ended(name, end)
 
     def _check_logs(self) -> None:
@@ -260,13 +217,13 @@ class ProcessLauncher:
         loop = asyncio.get_running_loop()
         self._log_timer = loop.call_later(self._log_check_s, self._check_logs)
         logs = [self.log(name) for name in self._children]
-        long = [log for log in logs if size_of(log) > self._log_limit_bytes]
+        long = [log for log in logs if process_output.size_of(log) > self._log_limit_bytes]
         if long and (self._rotation is None or self._rotation.done()):
             self._rotation = loop.run_in_executor(None, self._rotate, long)
 
     def _rotate(self, logs: list[Path]) -> None:
         for log in logs:
-            rotate(log, self._log_limit_bytes)
+            process_output.rotate(log, self._log_limit_bytes)
 
 
 def _has_ended(child: _Child) -> bool:
@@ -274,10 +231,10 @@ def _has_ended(child: _Child) -> bool:
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         with contextlib.suppress(ChildProcessError):
             return os.waitid(os.P_PID, child.identity.pid, options) is not None
-    return not lives(child.identity)
+    return not processes.lives(child.identity)
 
 
-def _reap(identity: Identity) -> int | None:
+def _reap(identity: processes.Identity) -> int | None:
     """Kill the rest of a child's process group, then reap the child, which frees its pid.
 
     Return its exit code; None if other code in this process has reaped it.

@@ -12,15 +12,7 @@ from islands.layout.leaves import Layout
 from islands.layout.loop_layout import LoopLayout, encode_layout
 from islands.protocol.errors import RefusedError, RunOverError, UnreachableError
 from islands.protocol.identities import Role
-from islands.protocol.messages.membership import (
-    RUN_OVER,
-    LayoutTaken,
-    LayoutTold,
-    LayoutWanted,
-    Refused,
-    RunSpecReply,
-    RunSpecRequest,
-)
+from islands.protocol.messages import membership
 from islands.protocol.messages.registry import PROTOCOL
 from islands.settings.run_spec import RunPlan, RunSpec
 from islands.settings.wire_limits import limits_of
@@ -62,13 +54,13 @@ async def fetch_run_spec(
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
-    question, before = RunSpecRequest(PROTOCOL, requester.role, requester.name), ""
+    question, before = membership.RunSpecRequest(PROTOCOL, requester.role, requester.name), ""
     while True:  # until a supervisor answers, or the deadline
         try:
-            found: tuple[RunSpec, RunPlan] | LayoutWanted = await request(
+            found: tuple[RunSpec, RunPlan] | membership.LayoutWanted = await request(
                 network, addresses, requester.name, question, _read
             )
-            if not isinstance(found, LayoutWanted):
+            if not isinstance(found, membership.LayoutWanted):
                 network.allow(limits_of(found[1].layout))
                 return found
             reason = NO_LAYOUT
@@ -92,17 +84,17 @@ async def _send_layout(
 ) -> None:
 
     def read(envelope: Envelope) -> bool | None:
-        return True if isinstance(envelope.body, LayoutTaken) else None
+        return True if isinstance(envelope.body, membership.LayoutTaken) else None
 
-    message = LayoutTold(PROTOCOL, name)
+    message = membership.LayoutTold(PROTOCOL, name)
     await request(network, addresses, name, message, read, encode_layout(layout))
 
 
-def _read(envelope: Envelope) -> tuple[RunSpec, RunPlan] | LayoutWanted | None:
+def _read(envelope: Envelope) -> tuple[RunSpec, RunPlan] | membership.LayoutWanted | None:
     match envelope.body:
-        case LayoutWanted():
+        case membership.LayoutWanted():
             return envelope.body
-        case RunSpecReply(_, spec) if len(envelope.payload) == 1:
+        case membership.RunSpecReply(_, spec) if len(envelope.payload) == 1:
             return RunSpec.decode(spec), RunPlan.decode(envelope.payload[0])
         case _:
             return None
@@ -156,9 +148,9 @@ async def _answer(link: Link, read: Callable[[Envelope], Answer | None]) -> Answ
     async with asyncio.timeout(ANSWER_S):
         while True:  # until the answer is complete, or the timeout
             envelope = await link.receive()
-            if isinstance(envelope.body, Refused):
+            if isinstance(envelope.body, membership.Refused):
                 reason = envelope.body.reason
-                kind = RunOverError if reason.startswith(RUN_OVER) else RefusedError
+                kind = RunOverError if reason.startswith(membership.RUN_OVER) else RefusedError
                 raise kind(f"the supervisor refused: {reason}")
             answer = read(envelope)
             if answer is not None:

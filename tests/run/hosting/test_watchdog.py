@@ -115,19 +115,6 @@ def test_a_service_is_ready_when_it_says_so(
     assert manager.heard() == ["STOPPING=1\nSTATUS="]
 
 
-@pytest.mark.parametrize("limit_us", ["50000", "200000"])
-@virtual
-async def test_a_short_limit_is_kept(manager: Manager, limit_us: str) -> None:
-    manager.environment["WATCHDOG_USEC"] = limit_us
-    watchdog = Watchdog(nothing, notifier=Notifier(manager.environment))
-    watchdog.ready()
-    limit_s = int(limit_us) / 1e6
-    for _ in range(20):
-        await asyncio.sleep(limit_s / 2)
-        assert "WATCHDOG=1" in manager.heard()
-    watchdog.close()
-
-
 @pytest.mark.integration
 @pytest.mark.parametrize(
     "loop_factory",

@@ -1,4 +1,4 @@
-"""A run's settings and figures as its page is told them, while it goes on or from its folder.
+"""The messages of a run to its page, while it goes on or from its folder.
 
 All figures are those of the screen of a run in progress, and of the summary of one that has ended.
 """
@@ -31,11 +31,11 @@ CURVE_BYTES = 4 * 2**20
 """How much is read of the metrics of a run, so that its page opens at once."""
 POINTS_MOST = 600
 
-Told = dict[str, object]
+Message = dict[str, object]
 P = TypeVar("P")
 
 
-def run_told(folder: Path, spec: RunSpec, plan: RunPlan) -> Told:
+def of_run(folder: Path, spec: RunSpec, plan: RunPlan) -> Message:
     """Return what the page is told of a run that does not change while it goes on."""
     fragments = [
         {
@@ -56,13 +56,13 @@ def run_told(folder: Path, spec: RunSpec, plan: RunPlan) -> Told:
     }
 
 
-def live_figures(hub: "Coordinator", at_s: float) -> Told:
+def live_figures(hub: "Coordinator", at_s: float) -> Message:
     return {**_figures(at_s, final=False), **run_status_of(hub).told()}
 
 
-def states_told(
+def of_states(
     figures: RunFigures, own_tapes: Collection[str], now_s: float, wall_s: float
-) -> Iterator[Told]:
+) -> Iterator[Message]:
     """Yield the states of learners that have no tape here, as their heartbeats told them.
 
     The tapes of processes in `own_tapes` are read, and tell more. `wall_s` is the run's own clock
@@ -76,7 +76,7 @@ def states_told(
             yield {"t": t, "kind": "page.state", "name": name, "state": state}
 
 
-def curves_told(figures: RunFigures, curves: RunCurves, origin_s: float) -> Told:
+def of_curves(figures: RunFigures, curves: RunCurves, origin_s: float) -> Message:
     """Return the curves of a run as the page is told them.
 
     The clock of the hub's last start begins at wall time `origin_s`.
@@ -106,27 +106,27 @@ def thinned(points: list[P]) -> list[P]:
     return points if every <= 1 else [*points[:-1:every], points[-1]]
 
 
-def in_time(entries: Sequence[Entry], told: Iterable[Told]) -> list[bytes]:
+def in_time(entries: Sequence[Entry], messages: Iterable[Message]) -> list[bytes]:
     """Return the lines of the tape and others, in the order of their times."""
-    timed = [(float(str(each["t"])), encoded(each)) for each in told]
+    timed = [(float(str(each["t"])), encoded(each)) for each in messages]
     return [line for _, line in sorted([*entries, *timed], key=lambda entry: entry[0])]
 
 
-def encoded(told: Told) -> bytes:
+def encoded(message: Message) -> bytes:
     """Return an entry as a line; numbers that are not finite are null there."""
-    return msgspec.json.encode(told)
+    return msgspec.json.encode(message)
 
 
-def _figures(at_s: float, *, final: bool) -> Told:
+def _figures(at_s: float, *, final: bool) -> Message:
     return {"kind": "page.figures", "t": round(at_s, 3), "final": final}
 
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """What is told of a run by its folder: it has ended, or its hub has."""
+    """The messages of a run that has ended, or whose hub has."""
 
-    run: Told
-    figures: Told
+    run: Message
+    figures: Message
     counted: RunFigures
     earlier_s: float
 
@@ -155,7 +155,7 @@ def ended_run(folder: Path, at_s: float) -> EndedRun:
         wall_s=wall_s,
     )
     newest = counted.losses.newest  # at the end no learner trains any more
-    figures: Told = {
+    figures: Message = {
         **_figures(at_s, final=True),
         **status.told(),
         "phase": "ended" if summary else "stopped",
@@ -173,7 +173,7 @@ def ended_run(folder: Path, at_s: float) -> EndedRun:
         ],
     }
     figures |= {name: summary[name] for name in KEPT if name in summary}
-    return EndedRun(run_told(folder, spec, plan), figures, counted, wall_s)
+    return EndedRun(of_run(folder, spec, plan), figures, counted, wall_s)
 
 
 KEPT = (
