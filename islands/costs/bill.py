@@ -1,9 +1,8 @@
 """What a run has cost, by island and region, for each million tokens that were merged; pure.
 
 An hour is paid for as long as an island was placed, whether it stepped or not; traffic by its
-bytes, at the price of the region that they leave.
-Money for tokens that were lost is the share of an island's money that its unmerged tokens have in
-those it processed; while a run goes on, some of these may yet be merged.
+bytes, at the price of the region that they leave. Money for tokens that were lost is in proportion
+to an island's unmerged tokens, some of which may yet be merged.
 """
 
 from collections.abc import Iterable, Sequence
@@ -88,7 +87,6 @@ class Bill:
 
     @property
     def regions(self) -> tuple[Line, ...]:
-        """The sum of each region, in the order of their names."""
         names = sorted({line.region for line in self.lines})
         return tuple(
             _sum([line for line in self.lines if line.region == name], name) for name in names
@@ -100,7 +98,6 @@ class Bill:
 
     @property
     def lost_cost(self) -> float:
-        """Money of all islands for tokens that were processed and not merged."""
         return sum(line.lost_cost for line in self.lines)
 
 

@@ -1,9 +1,7 @@
 """A run that ends in order when its money is spent.
 
-The hub alone knows prices, so this is an option of its command and no setting of the run: members
-need not agree on it, and it may change at every start. It is judged by the records that
-`islands cost` reads, so the hours of earlier starts of the hub count; and the run is ended by the
-message that an operator's `stop` is, so what closing costs comes on top.
+It is judged by the records that `islands cost` reads, so the hours of earlier starts of the hub
+count; and the run is ended as by an operator's `stop`, so what closing costs comes on top.
 """
 
 import asyncio

@@ -1,18 +1,4 @@
-"""The file of prices, in YAML; nothing in it has a default, for a guess would be no price.
-
-currency: EUR
-accelerator_hour:                     # of one accelerator, by kind and region
-  H100: {eu-west: {on_demand: 3.9, preemptible: 1.6}, other: 4.5}
-host_hour: {other: 0.4}               # of one host without accelerators, the hub's own among them
-traffic_gb:                           # of 10⁹ bytes, from a region to another
-  eu-west: {us-east: 0.02, other: 0.09}
-hub: {region: us-east}
-learners:                             # of those that no engine placed, by pattern of their name
-  site-*: {region: eu-west, accelerators: H100:8, preemptible: true, hosts: 2}
-
-`other` stands for every region that is not named. One number in place of on_demand and preemptible
-is the price of both. Traffic within a region costs nothing unless the region names itself.
-"""
+"""The file of prices, in YAML (docs/cost.md); nothing in it has a default but the currency."""
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase

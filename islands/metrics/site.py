@@ -119,7 +119,6 @@ class MetricsSite:
         return web.Response(body=body, headers=_is(JSON))
 
     async def _kept_of(self, path: str, make: Callable[[], bytes]) -> bytes:
-        """Return a page's content, which is made anew once it is older than `KEPT_S`."""
         async with self._one:
             made_s, body = self._kept.get(path, (-KEPT_S, b""))
             if self._clock.now_s() - made_s >= KEPT_S:

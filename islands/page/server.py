@@ -165,7 +165,6 @@ class PageSite:
             )
 
     def _tell_key(self, request: web.BaseRequest) -> web.Response:
-        """Tell the key to who shows it, or the token."""
         if self._token is None or self.key is None:
             return web.Response(text="")
         header = request.headers.get("Authorization")
@@ -213,7 +212,6 @@ class PageSite:
             self._viewers -= 1
 
     async def _follow(self, viewer: web.WebSocketResponse, visit: Visit) -> None:
-        """Send all that is known, then what comes, until either side ends."""
         tapes = RunTapes(self._run.folder, NEWEST_BYTES)
         async with self._beginning:  # one at a time, so that many viewers cost no more memory
             lines = await self._all(tapes)
@@ -233,7 +231,6 @@ class PageSite:
                 return
 
     async def _all(self, tapes: RunTapes) -> list[bytes]:
-        """Return settings, curves, the newest part of the tapes, and figures."""
         entries = await asyncio.to_thread(tapes.read)
         now_s = self._wall.now_s()
         origin_s = now_s - self._run.elapsed_s
@@ -246,7 +243,6 @@ class PageSite:
         return [*lines, self._figures_now()]
 
     def _figures_now(self) -> bytes:
-        """Return the figures, computed once for all viewers."""
         now_s = self._wall.now_s()
         if not 0 <= now_s - self._figures[0] < FIGURES_S:
             self._figures = now_s, messages.encoded(self._run.figures(now_s))
@@ -273,7 +269,6 @@ def _next_of(waiting: IO[bytes]) -> bytes:
 
 
 async def _send(viewer: web.WebSocketResponse, text: bytes) -> None:
-    """Send one message; it returns as soon as the viewer has read the one before."""
     async with asyncio.timeout(SEND_S):
         await viewer.send_str(text.decode(errors="replace"))
 

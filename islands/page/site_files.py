@@ -75,7 +75,6 @@ def bundle(modules: dict[str, str]) -> str:
 
 
 def _reading(found: re.Match[str]) -> str:
-    """Return an import as the reading of what a module's function returned."""
     return f"const {{{found[1].replace(' as ', ': ')}}} = module_{found[2]};\n"
 
 

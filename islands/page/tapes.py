@@ -79,7 +79,6 @@ class GrowingTape:
             return []  # there is no such file yet
 
     def _newest(self) -> bytes:
-        """Return the newest part of the file and, if there is room, that of the older one."""
         with open_plain(self._path) as file:
             status = os.fstat(file.fileno())
             start = max(0, status.st_size - self._newest_bytes)

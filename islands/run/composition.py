@@ -1,11 +1,5 @@
 """The composition of one run: its supervisor, the processes started for it, and its end.
 
-    cluster = Cluster(ClusterSpec(settings, ("syncer", "learner-0")), backend)
-    supervisor = cluster.make_supervisor(context, disk=disk, credentials=credentials)
-    cluster.start_all()                    # the supervisor runs as any other actor does
-    ...
-    await cluster.leave(learners_s=10.0, others_s=10.0)
-
 A backend starts the processes: as tasks of this process, as its children, on simulated hosts, or on
 a user's own cluster. The supervisor and `run_end` decide what is started and what its end means for
 the run; this module carries that out.

@@ -8,8 +8,7 @@ started as               supervisor  syncer   observer        learners
 `python -m …supervisor`  here        joins    may join        join
 =======================  ==========  =======  ==============  =========================
 
-A hub that is restarted in the same folder goes on where the last one ended: the folder holds the
-syncer's journal and the supervisor's epoch, and the hub adopts children that outlived the last one.
+A hub that is restarted in the same folder goes on where the last one ended, and adopts children.
 """
 
 import asyncio
@@ -229,8 +228,8 @@ class Coordinator:
     async def open(self) -> None:
         """Listen, and write this hub's address and the run's spec to the folder.
 
-        Processes of an earlier start that have an outdated address, secret or setting are ended
-        before that: if this process dies in between, the next start finds the same difference.
+        Processes of an earlier start that have an outdated address, secret or setting end before
+        that: if this process dies in between, the next start finds the same difference.
         """
         with released_on_failure(self.claim):
             try:
@@ -299,7 +298,6 @@ class Coordinator:
             )
 
     def start_actors(self) -> None:
-        """Start the actors of this process, the supervisor first, then the launched processes."""
         alone = self.settings.alone
         context = self.context = Context(
             settings=self.spec.settings,
@@ -347,7 +345,6 @@ class Coordinator:
         self._scope.spawn(self._watch_folder(), "folder")
 
     def _memory(self) -> MemoryNetwork:
-        """Return the links between actors of this process, which count bytes as a wire would."""
         layout = self.plan.layout
         measure = Codec(MESSAGE_TYPES, limits_of(layout)).size_bytes
         room = BULK_CAPACITY + len(layout.fragments)
@@ -395,7 +392,6 @@ class Coordinator:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The learners that are launched from the beginning."""
         return tuple(name for name in self.cluster.spec.launched if name != SYNCER)
 
     @property
@@ -414,12 +410,10 @@ class Coordinator:
 
     @property
     def members(self) -> Mapping[str, MemberRecord]:
-        """The supervisor's membership view, by name; empty before the supervisor has begun."""
         core = self.cluster.core
         return {} if core is None else core.members
 
     async def _end_processes(self) -> None:
-        """Shut all processes down; if the run has ended, first let them end by themselves."""
         if self.share is not None:
             await self.cluster.wait_ended(GOODBYE_S)
         await self._ask_to_leave()
@@ -429,7 +423,6 @@ class Coordinator:
         await self.cluster.leave(LEAVE_S + ADAM_MOMENTS * write_s, LEAVE_S + write_s)
 
     def _kill_processes(self) -> None:
-        """Kill all processes without a grace period; what the journal holds is safe."""
         for name in self.cluster.launcher.names():
             self.cluster.launcher.kill(name)
 
@@ -493,7 +486,6 @@ class Coordinator:
         self._living.end()
 
     async def _conclude(self, share: SyncerShare) -> Summary:
-        """Evaluate the final published values, if this folder has them, and sum the run up."""
         found: dict[str, float] = {}
         self.folder.settle(share)
         if (self.settings.folder / FINAL_FILE).exists():

@@ -1,12 +1,8 @@
 """A hub without a task before it has a run: the first loop that joins tells the layout.
 
-Until then there is no plan, and so no supervisor: this desk listens at its address instead, and
-answers whoever asks for the run spec that the run wants a layout. A loop of a user's own tells its
-own; the first that can be planned is taken, and all loops then ask again, until the hub is there in
-place of the desk. What others train is compared with the run's layout as ever.
-
-Nothing is kept: if this process ends before the plan is written, the next start waits again, and
-the loop, which goes on asking, tells its layout again.
+Until then this desk listens at the supervisor's address, and answers whoever asks for the run spec
+that the run wants a layout. The first one that can be planned is the run's; all loops then ask
+again, until the hub listens in place of the desk.
 """
 
 import asyncio

@@ -134,7 +134,6 @@ def command_of(hub: Coordinator, name: str, learners: LearnerSettings) -> list[s
 
 
 def _with_token(settings: CoordinatorSettings) -> ConnectOptions:
-    """Return the options with a token, which children need even on loopback."""
     connecting = settings.connecting
     if connecting.token_file is not None or token_of(connecting) is not None:
         return connecting

@@ -147,7 +147,6 @@ def can_still_train(core: Core | None, awaited: Collection[str], lost: Collectio
 
 
 def _expected(core: Core) -> set[str]:
-    """Return launched processes that may be restarted, and learners present from elsewhere."""
     present = {member.name for member in core.present(Role.LEARNER)}
     left = {name for name, member in core.members.items() if member.status is Status.LEFT}
     returning = set(core.launched) - left - set(core.drained)

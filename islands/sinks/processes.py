@@ -64,7 +64,6 @@ def _wait(
 def _started(
     name: str, folder: Path, say: Callable[[str], object]
 ) -> subprocess.Popen[bytes] | None:
-    """Start the process of a sink; None if that is not possible, which is told."""
     try:
         make_private(sink_folder(folder))
         with (sink_folder(folder) / f"{name}.log").open("wb") as output:

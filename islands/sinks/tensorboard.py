@@ -75,7 +75,6 @@ class TensorBoard:
     def end(self, summary: Row | None) -> None: ...
 
     def _files(self, whose: str | None) -> "EventFiles | None":
-        """Return the files of the run or of a learner; None where there is no room for them."""
         if whose is None:
             if self._settings is not None:
                 self._run.add_summary(_text("settings/text_summary", table_of(self._settings)), 0)
@@ -154,7 +153,6 @@ class _EventFile:
         self._file, self._size = file, len(version)
 
     def _drop_oldest(self) -> list[Path]:
-        """Remove the oldest files until the others are within the limit; return the others."""
         kept = sorted(self._folder.glob("*tfevents*"), key=lambda path: path.name)
         sizes = [path.stat().st_size for path in kept]
         while kept and sum(sizes) > self._limit_bytes:

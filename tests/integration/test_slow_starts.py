@@ -32,21 +32,3 @@ async def test_a_learner_with_a_long_first_step_is_not_killed_in_it(tmp_path: Pa
     assert incarnations(summary) == {"learner-0": 1}
     assert logged(tmp_path / "run", "killed") == []
     assert logged(tmp_path / "run", "status", status="stalled") == []
-
-
-@pytest.mark.long("test_a_learner_with_a_long_first_step_is_not_killed_in_it")
-async def test_a_compilation_beyond_its_limit_gets_twice_the_time(tmp_path: Path) -> None:
-    timing = Timing(heartbeat_s=0.2, compile_s=1.5)
-    hub = fleet(tmp_path / "run", timing, setup_s=4.0)
-    async with running(hub) as run:
-        await hub.wait_merge_of(("learner-0",), LIMIT_S)
-        summary = await run
-    assert summary is not None
-    assert summary["tokens"] == BUDGET_TOKENS
-    assert incarnations(summary) == {"learner-0": 3}
-    told = [str(entry["reason"]) for entry in logged(tmp_path / "run", "killed")]
-    assert [reason.startswith("stalled in compilation for ") for reason in told] == [True, True]
-    assert [reason.rpartition("; ")[2] for reason in told] == [
-        "the next start has 3 s there",
-        "the next start has 6 s there",
-    ]

@@ -1,6 +1,7 @@
 """What a run leaves behind, and the figures it is judged by."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,8 +51,10 @@ def taped(folder: RunFolder) -> list[Row]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    return RunFolder(tmp_path / "runs" / "one", RunSettings(run="one", budget_tokens=7))
+def folder(tmp_path: Path) -> Iterator[RunFolder]:
+    folder = RunFolder(tmp_path / "runs" / "one", RunSettings(run="one", budget_tokens=7))
+    yield folder
+    folder.close()
 
 
 def anew(folder: RunFolder) -> RunFolder:
@@ -63,7 +66,6 @@ def test_what_is_known_is_written_at_once(folder: RunFolder) -> None:
     told = json.loads((folder.path / "settings.json").read_text())
     assert (told["run"], told["budget_tokens"], told["timing"]["evict_s"]) == ("one", 7, 5.0)
     assert json.loads((folder.path / "versions.json").read_text()) == versions()
-    folder.close()
 
 
 def test_a_folder_that_cannot_be_written_is_the_users_to_mend(tmp_path: Path) -> None:
@@ -93,7 +95,6 @@ def test_steps_told_after_a_learner_left_are_not_drawn_as_if_it_were_back(
     folder.on_figures("a", 1.0, told("p", 1))
     folder.write(2.0, "v", member_entries.Left("a", "1.1", "the run is over"))
     folder.on_figures("a", 2.5, told("p", 2))
-    folder.close()
     assert folder.figures.learners["a"].steps == 2
     assert folder.figures.learners["a"].states[-1] == (2.0, "left")
 
@@ -158,7 +159,6 @@ def test_a_learner_is_shown_as_diverged_until_a_step_goes_well(folder: RunFolder
     assert shown() == "diverged"
     folder.on_figures("a", 0.5, told("p", 2, loss=1.0))
     assert shown() == "stepping"
-    folder.close()
 
 
 def test_listeners_hear_of_every_change(folder: RunFolder) -> None:
@@ -166,7 +166,6 @@ def test_listeners_hear_of_every_change(folder: RunFolder) -> None:
     folder.listeners.append(lambda: heard.append(folder.figures.merges))
     folder.write(0.0, "s", MERGED)
     folder.on_figures("a", 0.0, told("p", 1))
-    folder.close()
     assert heard == [1, 1]
 
 
@@ -198,7 +197,6 @@ def test_a_process_and_its_successor_that_tell_in_turn_count_once_each(folder: R
             folder.on_figures("a", float(steps), told(process, steps))
     for number in range(20):
         folder.on_figures("a", 6.0, told(f"restart {number}", 1))
-    folder.close()
     figures = folder.figures.learners["a"]
     assert (figures.steps, figures.tokens, figures.bytes_up) == (30, 300, 3000)
     assert figures.gaps.count == 22
@@ -209,7 +207,6 @@ def test_a_process_that_tells_after_many_others_counts_once(folder: RunFolder) -
     for number in range(PROCESSES_KEPT + ENDED_KEPT):
         folder.on_figures("a", 1.0, told(f"process {number}", 10))
     folder.on_figures("a", 2.0, told("process 0", 11))
-    folder.close()
     figures = folder.figures.learners["a"]
     assert figures.tokens == folder.figures.tokens == (PROCESSES_KEPT + ENDED_KEPT) * 100
     assert len(figures.processes) == PROCESSES_KEPT + ENDED_KEPT
@@ -219,7 +216,6 @@ def test_reports_of_one_process_are_cumulative_and_of_two_add_up(folder: RunFold
     """A repeated report counts once; what a process did before it was killed still counts."""
     for report_ in (told("a", 5), told("a", 7, gap_s=0.5), told("a", 7, gap_s=0.5), told("b", 2)):
         folder.on_figures("learner-0", 1.0, report_)
-    folder.close()
     figures = folder.figures.learners["learner-0"]
     assert (figures.steps, figures.tokens) == (9, 90)
     assert (figures.bytes_up, figures.bytes_down) == (900, 1800)
@@ -236,7 +232,6 @@ def test_what_one_of_many_tells_asks_nobody_else(folder: RunFolder) -> None:
     folder.on_figures("n7", 2.0, told("p", 3))
     folder.on_figures("n7", 4.0, told("q", 1))
     assert [tokens for tokens, _ in folder.figures.losses.all()][-2:] == [6020, 6030]
-    folder.close()
 
 
 def test_a_note_of_another_process_is_kept_and_counted(folder: RunFolder) -> None:
@@ -359,7 +354,6 @@ def test_figures_that_cannot_be_added_up_are_forgotten(
     folder.on_figures("a", 2.0, told)
     assert folder.figures.tokens == 10
     assert 0 < folder.figures.gaps.quantile(0.999) <= 1.0
-    folder.close()
 
 
 def test_a_liar_of_many_processes_ends_no_hub(folder: RunFolder) -> None:
@@ -438,7 +432,6 @@ def test_figures_of_a_large_fleet_are_kept_less_often(
     monkeypatch.setattr(folder, "keep", kept_at)
     for second in range(1, 61):
         folder.on_figures("n0", float(second), told("p", second))
-    folder.close()
     assert len(times) == kept
 
 
@@ -492,7 +485,6 @@ def test_a_rejoiner_has_no_loss_until_it_has_stepped(folder: RunFolder) -> None:
     folder.on_figures("a", 4.0, told("q", 1, loss=2.0))
     losses += [folder.figures.learners["a"].loss, folder.figures.loss]
     assert losses == [None, None, 2.0, 2.0], "who is away has no part in the loss of the run"
-    folder.close()
 
 
 def test_learners_in_turn_make_no_zigzag(folder: RunFolder) -> None:
@@ -502,7 +494,6 @@ def test_learners_in_turn_make_no_zigzag(folder: RunFolder) -> None:
     losses = [loss for _, loss in folder.figures.losses.all()]
     assert len(losses) == 59
     assert losses[1:] == sorted(losses[1:], reverse=True)
-    folder.close()
 
 
 def test_pauses_and_the_end_of_a_run_are_seen(folder: RunFolder) -> None:
@@ -514,7 +505,6 @@ def test_pauses_and_the_end_of_a_run_are_seen(folder: RunFolder) -> None:
     assert [*seen, folder.figures.work.paused] == [False, True, False]
     folder.write(4.0, "s", Closing("tokens"))
     assert folder.figures.ending == "tokens"
-    folder.close()
 
 
 def test_what_a_learner_did_when_is_kept_for_the_picture(folder: RunFolder) -> None:

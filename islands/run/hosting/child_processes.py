@@ -5,9 +5,7 @@
 2. The environment of a child tells its name and its folder. The next launcher of the folder adopts
    the children that still live; no other process is ever signalled.
 3. The end of a child is noticed at once by its pidfd, or by polling on systems without pidfds.
-4. The launcher reports how a child ended, with the last lines that it wrote. The supervisor decides
-   whether it is restarted.
-5. Whatever a child leaves behind in its process group is killed when the child ends.
+4. Whatever a child leaves behind in its process group is killed when the child ends.
 
 Processes are spawned and reaped here rather than by asyncio, whose children cannot be adopted.
 """
@@ -196,7 +194,6 @@ class ProcessLauncher:
                 timer.cancel()
 
     def _look(self, name: str, child: _Child) -> None:
-        """Check whether a child has ended, after an event of its pidfd or at a poll; report it."""
         if not _has_ended(child):
             if child.descriptor is None:
                 loop = asyncio.get_running_loop()

@@ -117,7 +117,6 @@ def tell_stalls_unless(starting: Callable[[], bool]) -> None:
 
 
 async def _watched(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
-    """Run `main` under a watchdog, which sends heartbeats to systemd and tells people of stalls."""
     stalls = Stalls(say, LoopClock())
     stalls.starting = lambda: True
     STALLS.set(stalls)

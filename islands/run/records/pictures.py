@@ -1,8 +1,6 @@
 """Pictures of runs, which matplotlib draws: `summary.png`, and `islands plot` of several runs.
 
-matplotlib takes half a second to import, so it is imported where a picture is made. Only its
-object-oriented interface is used, and the look holds within `new_figure` alone: the figures and
-settings of a user's own code in the same process stay as they are.
+The look holds within `new_figure` alone: a user's own figures in the same process stay as they are.
 
 Reference: colours by Okabe and Ito, "Color Universal Design" (2008), which people with any kind of
 colour blindness can tell apart.
@@ -160,7 +158,6 @@ def picture_of(figures: RunFigures, settings: RunSettings, end_s: float, share: 
 
 
 def _timeline(axes: "Axes", learners: Mapping[str, LearnerFigures], end_s: float) -> None:
-    """Draw a bar for each learner, by its state over time; of one that is away it is thinner."""
     unit_s, names = seconds_below(axes, end_s), sorted(learners, key=in_order)
     spans: dict[str, list[tuple[int, float, float]]] = {state: [] for state in STATES}
     for row, name in enumerate(names[:LEARNERS_MOST]):

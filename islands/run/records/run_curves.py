@@ -1,12 +1,8 @@
 """Read the curves of a run from the `metrics.jsonl` of its folder, however long that is.
 
-The file is mapped and not loaded. A short one is read whole. Of a long one, blocks of lines are
-read that lie evenly over it, and between them all evaluations and events, which are few: so a week
-costs about as much as an hour.
-
-The run may go on meanwhile, so the last line may be half written; so is the line at which a hub was
-killed, after which the next one began a new line. A restarted hub counts its times from zero again;
-here they go on from the last time of the start before, so the time in which no hub ran is left out.
+Of a long file, blocks of lines are read that lie evenly over it, and between them all evaluations
+and events, which are few. A line may be half written. A restarted hub counts its times from zero
+again; here they go on from the last time of the start before.
 """
 
 import mmap
@@ -225,7 +221,6 @@ def _numbers(value: object) -> list[float]:
 
 
 def _lines(paths: tuple[Path, ...], most_bytes: int) -> Iterator[bytes]:
-    """Yield the lines of files that are ended: all, or blocks of them and the rare ones between."""
     sizes = [path.stat().st_size if path.exists() else 0 for path in paths]
     fraction = most_bytes / max(1, sum(sizes))
     for path, size in zip(paths, sizes, strict=True):
@@ -245,7 +240,6 @@ def _lines(paths: tuple[Path, ...], most_bytes: int) -> Iterator[bytes]:
 
 
 def _rare(text: mmap.mmap, begin: int, until: int) -> Iterator[bytes]:
-    """Yield the lines of evaluations and events that begin and end in a part of a file."""
     at = text.find(RARE, max(0, begin - 1), until)
     while at >= 0:
         end = text.find(b"\n", at + 1, until)

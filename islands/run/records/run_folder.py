@@ -142,7 +142,6 @@ class RunFolder:
         self.keep(0.0)
 
     def _open_sinks(self, limit_bytes: int) -> "list[Sink]":
-        """Return what is given the rows at once: TensorBoard, where that is installed."""
         try:
             from islands.sinks.tensorboard import TensorBoard
         except ImportError:
@@ -275,7 +274,6 @@ class RunFolder:
         self.figures.warning = "; ".join(filter(None, self._warnings.values()))
 
     def _log_entry(self, at_s: float, actor: str, entry: Entry) -> None:
-        """Write a log line for people who search: the tape's entry, with the time of day."""
         at = datetime.fromtimestamp(self._wall.now_s(), UTC).isoformat().replace("+00:00", "Z")
         fields = msgspec.to_builtins(entry)
         kind = fields.pop("kind")
@@ -415,7 +413,6 @@ class RunFolder:
         self._notify()
 
     def _run_row(self, at_s: float) -> None:
-        """Write the run's loss and speed; not at each report, as it visits all learners."""
         mean = self.figures.loss
         if mean is None:
             return

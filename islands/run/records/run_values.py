@@ -107,7 +107,6 @@ def _journalled(folder: Path, spec: RunSpec, plan: RunPlan) -> RunValues | None:
 
 
 def _newest_record(slots: Slots, name: str, folder: Path) -> Record | None:
-    """Return the newest whole record of a name, or None if it has none yet."""
     for _ in range(READS_MOST):
         pair = slots.look(name)
         if not pair.heads and not pair.damaged:
@@ -120,7 +119,6 @@ def _newest_record(slots: Slots, name: str, folder: Path) -> Record | None:
 
 
 def _exported(file: Path, plan: RunPlan | None) -> RunValues:
-    """Read the file that a run exported when it ended, or was stopped."""
     told = described(file)
     try:
         settings = msgspec.convert(told["settings"], RunSettings)

@@ -220,7 +220,6 @@ def _overwritten(outcome: Outcome) -> str:
 
 
 def _most(belated: Mapping[str, int]) -> str:
-    """Return the name that has more than all others together, where there are others."""
     name = max(belated, key=lambda each: belated[each], default="")
     return name if len(belated) > 1 and 2 * belated[name] > sum(belated.values()) else ""
 

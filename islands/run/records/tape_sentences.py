@@ -1,8 +1,7 @@
 """Tape entries as sentences for people; only entries that a person may act on have one.
 
-The log has all entries, with all fields. No sentence is made of what every process does once (a
-first start with fresh moments, an end as it should be), of what another entry says as well, or of
-warnings, which are shown as long as they are true.
+None is made of what every process does once, of what another entry says as well, or of warnings,
+which are shown as long as they are true.
 """
 
 from collections.abc import Mapping
