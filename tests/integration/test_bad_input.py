@@ -138,11 +138,6 @@ async def test_a_wrong_token(run: Honest, tmp_path: Path) -> None:
     await run.refuses(run.learner("--token_file", other, token=False), "token|secret")
 
 
-@pytest.mark.long("test_a_wrong_token")
-async def test_no_token(run: Honest) -> None:
-    await run.refuses(run.learner(token=False), "token|secret")
-
-
 async def test_a_command_without_the_key_of_the_run(run: Honest, tmp_path: Path) -> None:
     key = secret(tmp_path, "this-is-not-the-key-of-the-run\n")
     told = await run.room.run(

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,7 +22,8 @@ import islands
 from islands.cli.control import target_of, tell
 from islands.protocol.identities import Phase
 from islands.protocol.messages.control import CommandAnswer, StepFigures, Verb
-from islands.protocol.settings.run import RunSettings
+from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.settings.run import RunSettings, Timing
 from islands.run.roles import journal_disk
 from islands.settings.commands import ControlOptions
 from tests.integration.fleet import WatchedHub, make_fleet, running
@@ -50,9 +52,17 @@ PAIR = ("learner-0", "learner-1")
 AWAY_S = 6.0
 
 
-def fleet(folder: Path, *, budget_tokens: int | None, learners: int = 2) -> WatchedHub:
+def fleet(
+    folder: Path,
+    *,
+    budget_tokens: int | None,
+    learners: int = 2,
+    timing: Timing | None = None,
+    **task: object,
+) -> WatchedHub:
     settings = RunSettings(run="fleet", interval_steps=8, fragments=4, budget_tokens=budget_tokens)
-    return make_fleet(folder, settings, SLEEPING, learners=learners)
+    settings = replace(settings, timing=timing or settings.timing)
+    return make_fleet(folder, settings, {**SLEEPING, **task}, learners=learners)
 
 
 async def stop(folder: Path) -> CommandAnswer:
@@ -229,6 +239,56 @@ async def test_a_learner_that_is_terminated_leaves_in_order(place: Place) -> Non
     assert "SIGTERM: leaving in order" in guest.err
     assert [entry["reason"] for entry in logged(folder, "left", name="guest")] == ["SIGTERM"]
     assert not logged(folder, "evicted", name="guest")
+
+
+async def test_a_learner_with_a_long_first_step_is_not_killed_in_it(tmp_path: Path) -> None:
+    timing = Timing(heartbeat_s=0.2, stalled_s=2.0, compile_s=40.0)
+    hub = fleet(tmp_path / "run", budget_tokens=1600, learners=1, timing=timing, first_step_s=6.0)
+    async with running(hub) as run:
+        await hub.wait_merge_of(("learner-0",), LIMIT_S)
+        summary = await end_of(run)
+    assert summary["tokens"] == 1600
+    assert incarnations(summary) == {"learner-0": 1}
+    assert logged(tmp_path / "run", "killed") == []
+    assert logged(tmp_path / "run", "status", status="stalled") == []
+
+
+def met(folder: Path, name: str, other: str = "") -> int:
+    """In how many rounds a learner has met another one, or anybody."""
+    told = entries(folder / "processes" / name / "tape.jsonl", "gossip")
+    return sum(not other or other in str(entry["partners"]) for entry in told)
+
+
+@pytest.mark.long(
+    "tests/lab/world/test_gossip.py::test_a_restarted_learner_begins_with_the_values_of_one_that_trains"
+)
+async def test_a_killed_learner_holds_up_nobody_and_comes_back(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    settings = replace(PRESETS[Preset.GOSSIP], run="fleet", interval_steps=10, budget_tokens=None)
+    hub = make_fleet(folder, settings, SLEEPING, learners=3)
+
+    async def meet(name: str, other: str, times: int) -> None:
+        known = met(folder, name, other)
+        await hub.wait_until(lambda: met(folder, name, other) >= known + times, LIMIT_S)
+
+    async with running(hub) as run:
+        await meet("learner-0", "learner-1", 2)
+        before = hub.launcher.pid("learner-1")
+        hub.launcher.kill("learner-1")
+        await meet("learner-0", "learner-2", 2)
+        await hub.wait_until(lambda: hub.launcher.pid("learner-1") not in (None, before), LIMIT_S)
+        await meet("learner-1", "learner-0", 2)
+        assert (await stop(folder)).done
+        summary = await end_of(run)
+    assert entries(folder / "processes" / "learner-1" / "tape.jsonl", "took_over")
+    assert incarnations(summary) == {"learner-0": 1, "learner-1": 2, "learner-2": 1}
+    assert imbalance(summary) == 0
+    assert len(set(processed(summary))) == 1
+    assert (summary_of(folder) or {}).get("reason") == summary["reason"]
+    assert not any(
+        entries(folder / "processes" / n / "tape.jsonl", "share_refused")
+        for n in incarnations(summary)
+    )
 
 
 # --- the hub --------------------------------------------------------------------------------------

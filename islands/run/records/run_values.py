@@ -51,7 +51,6 @@ class RunValues:
 
     @property
     def folder(self) -> Path:
-        """The run's folder, which holds the journal and the exported file."""
         return self.source.parent
 
 
@@ -74,7 +73,6 @@ def newest_values(folder: Path) -> RunValues:
 
 
 def require_folder(folder: Path) -> None:
-    """Check that a run's folder exists."""
     if not folder.exists():
         raise UserError(f"there is no folder {folder}; name the folder of a run")
     if not folder.is_dir():
