@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from islands.costs.bill import Bill
     from islands.costs.budget import Budget
     from islands.costs.prices import Prices
-    from islands.costs.spent import Rate
+    from islands.costs.spent import Pace
     from islands.run.coordinator import Coordinator
 
 
@@ -44,26 +44,26 @@ def prices_in(path: Path | None) -> "Prices | None":
     return None if path is None else read_prices(read_yaml(path), str(path))
 
 
-def hour_planned(options: RunOptions, rate: "Rate | None") -> "Bill | None":
+def hour_planned(options: RunOptions, pace: "Pace | None") -> "Bill | None":
     """Return the bill of an hour of the fleet that a run would start; None without prices.
 
     Args:
         options: of the run.
-        rate: what each learner sends, receives and processes; None: not known.
+        pace: what each learner sends, receives and processes; None: not known.
     """
     prices = prices_in(options.budget.prices)
     if prices is None:
         return None
-    from islands.costs.places import Place
+    from islands.costs.prices import Machines
     from islands.costs.spent import hour_of
 
-    places: dict[str, Place | None] = {
-        f"{entry}-{index}": Place.of(needs)
+    machines: dict[str, Machines | None] = {
+        f"{entry}-{index}": Machines.of(needs)
         for entry, needs in read_entries(options).items()
         for index in range(needs.count)
     }
-    places |= dict.fromkeys(f"learner-{index}" for index in range(options.learners))
-    return hour_of(places, prices, rate)
+    machines |= dict.fromkeys(f"learner-{index}" for index in range(options.learners))
+    return hour_of(machines, prices, pace)
 
 
 def budget_of(options: BudgetOptions) -> "Budget | None":

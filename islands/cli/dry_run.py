@@ -192,14 +192,14 @@ def _plan_here(findings: Findings, spec: RunSpec, allowed: Collection[str]) -> N
 
 def _price(findings: Findings, options: RunOptions) -> None:
     """Take the bill of an hour of the fleet that would be started, if there are prices."""
-    from islands.costs.spent import Rate
+    from islands.costs.spent import Pace
 
-    made, rate = findings.estimate, None
+    made, pace = findings.estimate, None
     if made is not None and made.step_time_s is not None:
         tokens = 0 if findings.report is None else findings.report.tokens or 0
         each = (made.up_per_step, made.down_per_step, tokens)
-        rate = Rate(*(one * made.steps_per_s for one in each))
-    findings.hour = hour_planned(options, rate)
+        pace = Pace(*(one * made.steps_per_s for one in each))
+    findings.hour = hour_planned(options, pace)
     findings.doubts += () if findings.hour is None else findings.hour.missing
 
 

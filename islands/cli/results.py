@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from islands.run.records.figures import LearnerFigures, RunFigures, drawable
-from islands.run.records.summary import DATA_WAIT_SHARE, LOW_YIELD, Summary
+from islands.run.records.summary import DATA_WAIT_MOST, LOW_YIELD, Summary
 from islands.settings.quantities import data_size, duration
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -63,7 +63,7 @@ def results(figures: RunFigures, summary: Summary) -> list[Result]:
             "of all learners",
         ),
     ]
-    if number["data_wait"] >= DATA_WAIT_SHARE:
+    if number["data_wait"] >= DATA_WAIT_MOST:
         lines.append(Result("data wait", f"{number['data_wait']:.1%}", "steps waited for batches"))
     return lines
 

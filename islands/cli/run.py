@@ -125,10 +125,10 @@ async def watch(
     hub: "Coordinator", screen: "Screen", when: "Callable[[], None] | None" = None
 ) -> "Summary | None":
     """Run a hub and refresh the screen meanwhile; `when` is called after each refresh."""
-    from islands.metrics.offering import offered
+    from islands.metrics.service import metrics_served
     from islands.run.run_status import run_status_of
 
-    async with offered(hub):
+    async with metrics_served(hub):
         running = asyncio.create_task(hub.run())
         with screen:
             while True:  # until the run has ended

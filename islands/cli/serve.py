@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from islands.cli.cost import budget_of, held_to
 from islands.costs.budget import Budget
 from islands.layout.loop_layout import LoopLayout
-from islands.metrics.offering import offered
+from islands.metrics.service import metrics_served
 from islands.model.memory_faults import host_memory_bytes, hub_lacks
 from islands.model.workload import OwnLoop, load_workload
 from islands.numerics.outer import outer_optimizer
@@ -126,7 +126,7 @@ def _joining(address: str, settings: CoordinatorSettings) -> str:
 async def _serve(hub: Coordinator, watchdog: Watchdog, budget: Budget | None) -> int:
     await hub.open()
     banner(hub)
-    async with offered(hub), held_to(budget, hub):
+    async with metrics_served(hub), held_to(budget, hub):
         summary = await hub.run(watchdog.ready)
     if summary is None:
         say("stopped; the same command in the same folder goes on")

@@ -1,39 +1,34 @@
 """What a run has cost, by island and region, for each million tokens that were merged; pure.
 
 An hour is paid for as long as an island was placed, whether it stepped or not; traffic by its
-bytes, at the price of the region that they leave.
-Money for tokens that were lost is the share of an island's money that its unmerged tokens have in
-those it processed; while a run goes on, some of these may yet be merged.
+bytes, at the price of the region that they leave. Money for tokens that were lost is in proportion
+to an island's unmerged tokens, some of which may yet be merged.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from typing import Any
 
-from islands.costs.places import Place
-from islands.costs.prices import GB, OTHER, Prices, Unpriced
+from islands.costs.prices import GB, OTHER, Machines, Prices, Unpriced
 
 HOUR_S, MILLION = 3600.0, 1e6
 HUB = "(hub)"
 """The line of the hub's own host; no learner has such a name."""
+SUMMED = (
+    *("islands", "hours", "accelerator_hours", "sent_gb", "received_gb"),
+    *("hours_cost", "traffic_cost", "tokens", "merged"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
     """What one island did, and where.
 
-    Args:
-        name: its name in the run.
-        place: where it ran; None: nobody told.
-        paid_s: for how long it was placed.
-        sent_bytes: what it sent to the hub.
-        received_bytes: what it received from the hub.
-        tokens: what it processed.
-        merged: its tokens that were merged, mean over fragments.
+    `paid_s` is for how long it was placed, and `merged` its merged tokens, mean over fragments.
     """
 
     name: str
-    place: Place | None
+    machines: Machines | None
     paid_s: float
     sent_bytes: int = 0
     received_bytes: int = 0
@@ -45,19 +40,8 @@ class Stay:
 class Line:
     """One line of a bill: of an island, of a region, or of all.
 
-    Args:
-        name: of the island.
-        region: where it ran.
-        what: what it ran on, in a few letters.
-        islands: how many the line is about.
-        hours: of islands.
-        accelerator_hours: of accelerators.
-        sent_gb: that left the island, in 10⁹ bytes.
-        received_gb: that reached it.
-        hours_cost: money for the hours.
-        traffic_cost: money for the traffic.
-        tokens: processed.
-        merged: merged, mean over fragments.
+    `what` is what it ran on, in a few letters. Hours are of islands, traffic is in 10⁹ bytes that
+    left the island or reached it, and `merged` are tokens, mean over fragments.
     """
 
     name: str
@@ -87,31 +71,14 @@ class Line:
         """Money for tokens that were processed and not merged."""
         return self.cost * max(0.0, 1 - self.merged / self.tokens) if self.tokens else 0.0
 
-    def __add__(self, other: "Line") -> "Line":
-        """Return the sum of two lines, with the names of this one."""
-        return replace(
-            self,
-            what=self.what if self.what == other.what else "",
-            islands=self.islands + other.islands,
-            hours=self.hours + other.hours,
-            accelerator_hours=self.accelerator_hours + other.accelerator_hours,
-            sent_gb=self.sent_gb + other.sent_gb,
-            received_gb=self.received_gb + other.received_gb,
-            hours_cost=self.hours_cost + other.hours_cost,
-            traffic_cost=self.traffic_cost + other.traffic_cost,
-            tokens=self.tokens + other.tokens,
-            merged=self.merged + other.merged,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Bill:
     """The bill of a run.
 
-    Args:
-        lines: one for each island, and one for the hub's host where it is priced.
-        currency: of all money; empty: there are no prices, and all money is 0.
-        missing: a sentence for each island that is not counted, as a price of it is missing.
+    There is a line for each island, and for the hub's host where it is priced. Without a currency
+    there are no prices, and all money is 0. `missing` has a sentence for each island that is not
+    counted, as a price of it is missing.
     """
 
     lines: tuple[Line, ...]
@@ -120,7 +87,6 @@ class Bill:
 
     @property
     def regions(self) -> tuple[Line, ...]:
-        """The sum of each region, in the order of their names."""
         names = sorted({line.region for line in self.lines})
         return tuple(
             _sum([line for line in self.lines if line.region == name], name) for name in names
@@ -132,52 +98,43 @@ class Bill:
 
     @property
     def lost_cost(self) -> float:
-        """Money of all islands for tokens that were processed and not merged."""
         return sum(line.lost_cost for line in self.lines)
 
 
 def _sum(lines: Sequence[Line], name: str) -> Line:
-    whole = reduce(Line.__add__, lines) if lines else Line("", "", islands=0)
-    return replace(whole, name=name, region=name)
+    sums: dict[str, Any] = {key: sum(getattr(line, key) for line in lines) for key in SUMMED}
+    return Line(name, name, **sums)
 
 
 def bill_of(stays: Iterable[Stay], prices: Prices | None, hub_s: float = 0.0) -> Bill:
     """Return the bill of a run.
 
-    Args:
-        stays: of its islands.
-        prices: None: hours, traffic and tokens are told without money.
-        hub_s: for how long the hub's host was needed.
+    The hub's host was needed for `hub_s`.
     """
     lines, missing = list[Line](), dict[str, None]()
-    for stay in stays:
+    hub = None if prices is None else prices.hub
+    for stay in [*stays, *([] if hub is None else [Stay(HUB, hub, hub_s)])]:
         try:
             lines.append(_line(stay, prices))
-        except Unpriced as error:
-            missing[str(error)] = None
-    if prices is not None and prices.hub is not None:
-        try:
-            lines.append(_line(Stay(HUB, prices.hub, hub_s), prices, islands=0))
         except Unpriced as error:
             missing[str(error)] = None
     return Bill(tuple(lines), "" if prices is None else prices.currency, tuple(missing))
 
 
-def _line(stay: Stay, prices: Prices | None, islands: int = 1) -> Line:
-    place = stay.place
-    if place is None and prices is not None:
+def _line(stay: Stay, prices: Prices | None) -> Line:
+    if stay.machines is None and prices is not None:
         raise Unpriced(
             f"nobody tells where {stay.name} ran: no engine placed it, and it matches no pattern "
             "of learners"
         )
-    place = place or Place()
+    machines = stay.machines or Machines()
     hours = stay.paid_s / HOUR_S
-    number = 0 if place.accelerator is None else place.accelerator[1] * place.hosts
+    number = 0 if machines.accelerator is None else machines.accelerator[1] * machines.hosts
     line = Line(
         stay.name,
-        place.region or OTHER,
-        place.told,
-        islands,
+        machines.region or OTHER,
+        str(machines),
+        int(stay.name != HUB),
         hours,
         hours * number,
         stay.sent_bytes / GB,
@@ -190,7 +147,7 @@ def _line(stay: Stay, prices: Prices | None, islands: int = 1) -> Line:
     here, there = line.region, prices.hub_region
     return replace(
         line,
-        hours_cost=hours * prices.hour_of(place),
+        hours_cost=hours * prices.hour_of(machines),
         traffic_cost=line.sent_gb * prices.gb_of(here, there)
         + line.received_gb * prices.gb_of(there, here),
     )

@@ -1,9 +1,7 @@
 """A run that ends in order when its money is spent.
 
-The hub alone knows prices, so this is an option of its command and no setting of the run: members
-need not agree on it, and it may change at every start. It is judged by the records that
-`islands cost` reads, so the hours of earlier starts of the hub count; and the run is ended by the
-message that an operator's `stop` is, so what closing costs comes on top.
+It is judged by the records that `islands cost` reads, so the hours of earlier starts of the hub
+count; and the run is ended as by an operator's `stop`, so what closing costs comes on top.
 """
 
 import asyncio
@@ -50,14 +48,8 @@ async def watch(
 ) -> None:
     """Look at what a run has cost until its money is spent, then end it.
 
-    An island without a price is not counted, and told once.
-
-    Args:
-        budget: what it may cost.
-        bill: returns its bill now.
-        stop: ends the run in order for a reason; called again if no supervisor answers.
-        say: tells the person who started the hub.
-        look_s: time between two looks.
+    An island without a price is not counted, and told once. `stop` is called again if no supervisor
+    answers.
     """
     told = set[str]()
     while True:  # until the run has been told to end

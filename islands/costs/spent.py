@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from islands.costs.bill import HOUR_S, Bill, Stay, bill_of
-from islands.costs.places import Place, matching
-from islands.costs.prices import Prices
+from islands.costs.prices import Machines, Prices
 from islands.engines.engine import JobState
 from islands.engines.launcher import RECORDS_FILE, records_in
 from islands.protocol.errors import UserError
@@ -24,12 +23,10 @@ NOTHING = LearnerFigures()
 class Placed:
     """What an engine's record tells of an island.
 
-    Args:
-        place: where it is.
-        running_s: for how long all of its jobs have run until now, also those that never joined.
+    `running_s` is for how long all of its jobs have run until now, also those that never joined.
     """
 
-    place: Place
+    machines: Machines
     running_s: float
 
 
@@ -43,8 +40,8 @@ def bill_of_run(folder: Path, prices: Prices | None) -> Bill:
     if lost:
         raise UserError(f"{folder / FIGURES_FILE} is damaged, so nobody knows what was paid for")
     fragments = len(planned[1].layout.fragments)
-    share = figures.settled_yield
-    merged = None if share is None else share * figures.tokens
+    final = figures.settled_yield
+    merged = None if final is None else final * figures.tokens
     placed = placed_by_engines(folder, figures.kept_s)
     stays = stays_of(figures, wall_s, fragments, prices, placed, merged)
     return bill_of(stays, prices, wall_s)
@@ -60,13 +57,8 @@ def stays_of(
 ) -> list[Stay]:
     """Return what each island did, learners that are counted together as one.
 
-    Args:
-        figures: of the run.
-        now_s: the time on the run's clock.
-        fragments: P of the plan.
-        prices: which tell where learners run that no engine placed.
-        placed: what engines tell of islands, by name.
-        merged: tokens of all that were merged, mean over fragments; None: as merges told so far.
+    `now_s` is on the run's clock. `merged` are the tokens of all that were merged, mean over
+    fragments; None: as merges told so far.
     """
     rows = {**figures.learners, OTHERS: figures.gone.counted}
     every = {name: one for name, one in rows.items() if name != OTHERS or figures.gone.names}
@@ -75,38 +67,37 @@ def stays_of(
         own = {name: float(one.tokens) for name, one in every.items()}
     if merged is None:
         merged = min(float(figures.tokens), figures.merged_tokens / fragments)
-    share = merged / max(1.0, sum(own.values()))
-    patterns = {} if prices is None else prices.learners
+    fraction = merged / max(1.0, sum(own.values()))
     stays = []
     for name in dict.fromkeys([*every, *placed]):
         one, known = every.get(name, NOTHING), placed.get(name)
-        place = matching(name, patterns) if known is None else known.place
-        member_s = one.member_s(now_s)
-        paid_s = member_s if known is None else max(member_s, known.running_s)
+        paid_s, machines = one.member_s(now_s), None
+        if known is not None:
+            paid_s, machines = max(paid_s, known.running_s), known.machines
+        elif prices is not None:
+            machines = prices.machines_of(name)
         counts = one.bytes_up, one.bytes_down, one.tokens
-        stays.append(Stay(name, place, paid_s, *counts, share * own.get(name, 0.0)))
+        stays.append(Stay(name, machines, paid_s, *counts, fraction * own.get(name, 0.0)))
     return stays
 
 
-def hour_of(places: Mapping[str, Place | None], prices: Prices, rate: "Rate | None" = None) -> Bill:
+def hour_of(
+    machines: Mapping[str, Machines | None], prices: Prices, pace: "Pace | None" = None
+) -> Bill:
     """Return the bill of one hour of a fleet that is planned, all of whose tokens are merged.
 
-    Args:
-        places: where each island is to run, by name; None: as its name matches in the prices.
-        prices: of all.
-        rate: what each of them sends, receives and processes; None: not known.
+    Where an island's machines are not known, the prices tell them by its name.
     """
-    known = rate or Rate()
     stays = []
-    for name, told in places.items():
-        place = told or matching(name, prices.learners)
-        sent, received, tokens = (round(HOUR_S * each) for each in known)
-        stays.append(Stay(name, place, HOUR_S, sent, received, tokens, tokens))
+    for name, known in machines.items():
+        sent, received, tokens = (round(HOUR_S * each) for each in pace or Pace())
+        there = known or prices.machines_of(name)
+        stays.append(Stay(name, there, HOUR_S, sent, received, tokens, tokens))
     return bill_of(stays, prices, HOUR_S)
 
 
-class Rate(NamedTuple):
-    """What an island sends and receives, in bytes a second, and its tokens a second."""
+class Pace(NamedTuple):
+    """The bytes and tokens a second of an island; 0: not known."""
 
     sent: float = 0.0
     received: float = 0.0
@@ -121,5 +112,5 @@ def placed_by_engines(folder: Path, wall_s: float) -> dict[str, Placed]:
         if each.entry in records.needs:
             running = each.state is JobState.RUNNING and each.ended is None
             now_s = max(0.0, wall_s - each.since_s) if running else 0.0
-            placed[name] = Placed(Place.of(records.needs[each.entry]), each.ran_s + now_s)
+            placed[name] = Placed(Machines.of(records.needs[each.entry]), each.ran_s + now_s)
     return placed

@@ -1,8 +1,7 @@
 """Every metric: its name, type, unit, labels and meaning; docs/metrics.md has the same table.
 
-Names follow Prometheus' conventions: the prefix `islands_`, base units, `_total` for what only
-grows, `_ratio` for shares, `_info` for what is text. Labels are of bounded sets: names of learners,
-of which `run_status.LEARNERS_SHOWN` are shown, and words of this program. No text of a peer is one.
+Names follow Prometheus' conventions. Labels are of bounded sets: names of learners, of which
+`run_status.LEARNERS_SHOWN` are shown, and words of this program.
 """
 
 from collections.abc import Iterable
@@ -76,7 +75,7 @@ ledger_imbalance_tokens|gauge|tokens||hub|tokens without a fate; 0 unless there 
 
 
 class Metric(NamedTuple):
-    """One metric: a row of the table; `labels` are the names of its labels."""
+    """One metric: a row of the table."""
 
     name: str
     kind: str
@@ -115,12 +114,3 @@ def families(samples: Iterable[Sample]) -> Iterable[Family]:
             found[each.name] = KINDS[metric.kind](each.name, metric.meaning, labels=metric.labels)
         found[each.name].add_metric(each.labels, float(each.value))
     return found.values()
-
-
-def table() -> str:
-    """Return the table of docs/metrics.md."""
-    lines = ["| metric | type | unit | labels | told by | meaning |", "|---|---|---|---|---|---|"]
-    for name, kind, unit, labels, who, meaning in METRICS:
-        shown = ", ".join(f"`{label}`" for label in labels)
-        lines.append(f"| `{name}` | {kind} | {unit} | {shown} | {who} | {meaning} |")
-    return "\n".join(lines)

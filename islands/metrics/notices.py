@@ -1,8 +1,7 @@
 """Notices of what happens to a run, to a command or a URL (`--on_event`), never in its way.
 
 Each entry of the run's log that a person may have to act on (`WAKING`) is one JSON object: a
-command reads it from its standard input, a URL is sent it by POST. One notice is on its way at a
-time, for `TELL_S` at most, and is tried `TRIES` times; of those that wait, the oldest are dropped.
+command reads it from its standard input, a URL is sent it by POST, each `TRIES` times.
 """
 
 import asyncio
@@ -60,23 +59,16 @@ WAKING: frozenset[type[Entry]] = frozenset(
 
 
 def notice_of(run: str, actor: str, entry: Entry, wall_s: float) -> bytes:
-    """Return the JSON object of one notice."""
     fields = msgspec.to_builtins(entry)
     event = fields.pop("kind")
     at = datetime.fromtimestamp(wall_s, UTC).isoformat().replace("+00:00", "Z")
     summary = sentence(actor, entry) or event
-    told = {"event": event, "run": run, "actor": actor, "summary": summary, "timestamp": at}
-    return msgspec.json.encode({**told, "entry": fields})
+    notice = {"event": event, "run": run, "actor": actor, "summary": summary, "timestamp": at}
+    return msgspec.json.encode({**notice, "entry": fields})
 
 
 class Notices:
-    """Gives notices one by one.
-
-    Args:
-        target: a command, split as a shell would, or a URL.
-        say: told why a notice could not be given.
-        pause_s: time between two tries.
-    """
+    """Sends notices one by one; a command is split as a shell would."""
 
     def __init__(self, target: str, say: Callable[[str], object], pause_s: float) -> None:
         self._target = target
@@ -93,22 +85,19 @@ class Notices:
         self._waiting.put_nowait(notice)
 
     async def run(self) -> None:
-        """Give the notices one by one; runs until cancelled."""
         while True:  # until cancelled
             notice = await self._waiting.get()
             for _ in range(TRIES):
-                if await self._given(notice):
+                if await self._sent(notice):
                     break
                 await asyncio.sleep(self._pause_s)
             self._waiting.task_done()
 
-    async def wait_given(self) -> None:
-        """Wait until all notices were given, or the time for it is over."""
+    async def wait_sent(self) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._waiting.join(), LAST_S)
 
-    async def _given(self, notice: bytes) -> bool:
-        """Give a notice; return whether that succeeded."""
+    async def _sent(self, notice: bytes) -> bool:
         failure = ""
         try:
             async with asyncio.timeout(TELL_S):
@@ -137,7 +126,6 @@ class Notices:
                 raise aiohttp.ClientError(f"it was answered {answer.status} {answer.reason}")
 
     async def _execute(self, notice: bytes) -> str:
-        """Run the command with the notice as its input; return what is wrong, or nothing."""
         nothing = asyncio.subprocess.DEVNULL
         process = await asyncio.create_subprocess_exec(
             *shlex.split(self._target),
@@ -155,18 +143,10 @@ class Notices:
 
 
 @asynccontextmanager
-async def telling(
+async def notices_sent(
     target: str, folder: RunFolder, run: str, say: Callable[[str], object], pause_s: float = PAUSE_S
 ) -> AsyncIterator[None]:
-    """Tell somebody what is written to a run's log while the block lasts.
-
-    Args:
-        target: a command or a URL.
-        folder: the run's folder.
-        run: the run's name.
-        say: told why a notice could not be given.
-        pause_s: time between two tries.
-    """
+    """Send notices of what is written to a run's log while the block lasts."""
     notices, wall = Notices(target, say, pause_s), WallClock()
 
     def hear(actor: str, entry: Entry) -> None:
@@ -183,5 +163,5 @@ async def telling(
         yield
     finally:
         folder.hearers.remove(hear)
-        await notices.wait_given()
+        await notices.wait_sent()
         await scope.close()

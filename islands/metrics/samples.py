@@ -1,8 +1,4 @@
-"""Samples of a run and of a syncer, from what these count themselves; pure.
-
-No figure is computed anew: tokens, merges, yield, goodput, loss and time left are those of the
-screen and of `islands control status`, and at the end those of the summary.
-"""
+"""Samples of a run and of a syncer, from what these count themselves; pure."""
 
 from collections import Counter
 from collections.abc import Iterator

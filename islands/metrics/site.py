@@ -7,8 +7,7 @@
 `/readyz`    200 when the process can do its work, else 503 with the reason
 ===========  ======================================================================================
 
-Nothing is counted for them: the state is read when it is asked for, at most once in `KEPT_S`,
-however many ask.
+The state is read when it is asked for, at most once in `KEPT_S`, however many ask.
 """
 
 import asyncio
@@ -60,9 +59,7 @@ class Source(Collector, ABC):
 class MetricsSite:
     """Answers the requests for a process's metrics; see `messaging.websocket.server.Site`.
 
-    Args:
-        source: what is read.
-        secret: the secret of the process; None if it has none, and so listens on loopback alone.
+    Without a secret the process listens on loopback alone.
     """
 
     def __init__(self, source: Source, secret: Secret | Keyring | None) -> None:
@@ -82,7 +79,6 @@ class MetricsSite:
         self._one = asyncio.Lock()
 
     def __call__(self, request: web.BaseRequest, _: Visit) -> Awaitable[web.StreamResponse] | None:
-        """Answer a request for one of the pages; None if the path is none of them."""
         page = self._pages.get(request.path)
         if page is None:
             return None
@@ -123,7 +119,6 @@ class MetricsSite:
         return web.Response(body=body, headers=_is(JSON))
 
     async def _kept_of(self, path: str, make: Callable[[], bytes]) -> bytes:
-        """Return a page's content, which is made anew once it is older than `KEPT_S`."""
         async with self._one:
             made_s, body = self._kept.get(path, (-KEPT_S, b""))
             if self._clock.now_s() - made_s >= KEPT_S:

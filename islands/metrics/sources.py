@@ -1,8 +1,7 @@
 """The sources of samples: what a hub, and a syncer in a process of its own, read of themselves.
 
-A hub whose syncer is a process of its own asks that one for its samples when it is asked itself, so
-that one address tells all of a run. What may block (a disk that hangs, a syncer that is away) is
-waited for `PATIENCE_S`, and its samples are then those of before, or missing.
+A hub asks a syncer that is a process of its own, so that one address has all of a run. What may
+block (a disk that hangs, a syncer that is away) is waited for `PATIENCE_S`.
 """
 
 import asyncio
@@ -46,11 +45,7 @@ def process_samples(*, ready: bool) -> Iterator[Sample]:
 
 
 class Reading:
-    """A function that is called on a thread, one call at a time, and is waited for in part.
-
-    Args:
-        read: what is called; it may hang.
-    """
+    """A function that is called on a thread, one call at a time, and is waited for in part."""
 
     def __init__(self, read: Callable[[], object]) -> None:
         self._read = read
@@ -65,11 +60,7 @@ class Reading:
 
 
 class HubSource(Source):
-    """A hub: its run, its learners, the disk of its folder, and its syncer wherever that is.
-
-    Args:
-        hub: the hub, which has been opened.
-    """
+    """A hub: its run, its learners, the disk of its folder, and its syncer wherever that is."""
 
     def __init__(self, hub: "Coordinator") -> None:
         self._hub = hub
@@ -126,11 +117,7 @@ class HubSource(Source):
 
 
 class SyncerElsewhere:
-    """The samples of a syncer in another process, which is asked for them.
-
-    Args:
-        connecting: the token that is shown to it, and the authority of its certificate.
-    """
+    """The samples of a syncer in another process, which is asked for them."""
 
     def __init__(self, connecting: ConnectOptions) -> None:
         self._connecting = connecting
@@ -141,7 +128,6 @@ class SyncerElsewhere:
 
     @property
     def up(self) -> bool:
-        """Whether the last request was answered."""
         return bool(self.samples)
 
     async def ask(self, address: str | None) -> None:
@@ -178,11 +164,7 @@ class SyncerElsewhere:
 
 
 class SyncerSource(Source):
-    """A syncer that is a process of its own.
-
-    Args:
-        syncer: its actor.
-    """
+    """A syncer that is a process of its own."""
 
     def __init__(self, syncer: SyncerActor) -> None:
         self._syncer = syncer

@@ -7,16 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from islands.files.whole_files import replace_file
+from islands.page import messages
 from islands.page.site_files import single_page
 from islands.page.tapes import RunTapes
-from islands.page.told import (
-    CURVE_BYTES,
-    curves_told,
-    encoded,
-    ended_run,
-    in_time,
-    states_told,
-)
 from islands.protocol.errors import unusable
 from islands.run.records.run_curves import curves_of
 
@@ -39,8 +32,14 @@ def run_lines(folder: Path, newest_bytes: int = NEWEST_BYTES) -> list[bytes]:
     tapes = RunTapes(folder, newest_bytes)
     entries = tapes.read()
     end_s = max((t for t, _ in entries), default=0.0)
-    ended = ended_run(folder, end_s)
-    states = states_told(ended.counted, tapes.names, end_s, ended.earlier_s)
-    curves = curves_told(ended.counted, curves_of(folder, CURVE_BYTES), tapes.origin_s or 0.0)
+    ended = messages.ended_run(folder, end_s)
+    states = messages.of_states(ended.counted, tapes.names, end_s, ended.earlier_s)
+    curves = messages.of_curves(
+        ended.counted, curves_of(folder, messages.CURVE_BYTES), tapes.origin_s or 0.0
+    )
     first = [{**ended.run, "whole": tapes.whole}, curves]
-    return [*map(encoded, first), *in_time(entries, states), encoded(ended.figures)]
+    return [
+        *map(messages.encoded, first),
+        *messages.in_time(entries, states),
+        messages.encoded(ended.figures),
+    ]

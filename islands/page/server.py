@@ -2,14 +2,12 @@
 
 Whoever shows the page's key, or the run's token, is a viewer: the key follows from the token, and
 lets nobody do anything but look. The page's own files hold nothing of the run, and need no key.
-Browsers of other sites are kept out in three ways: the key is no cookie, the name in `Host` must be
-one of this machine (else another site could make a browser take it for its own), and a websocket's
-`Origin` must be the page's.
+Browsers of other sites are refused in three ways: the key is no cookie, the name in `Host` must be
+one of this machine, and a websocket's `Origin` must be the page's.
 
-Each viewer has a websocket, to which this process sends the tape's newest part, and then what
-comes: entries and figures, as lines of JSON. For each viewer the files are read on when it has read
-what was sent before, so a slow one makes nobody wait and nothing pile up; one that reads nothing
-for `SEND_S` is closed. Nothing is done while nobody looks. What a viewer sends ends its websocket.
+A viewer is sent the tape's newest part, and then what comes, as lines of JSON. The files are read
+on when it has read what was sent before; one that reads nothing for `SEND_S` is closed. What a
+viewer sends ends its websocket.
 """
 
 import asyncio
@@ -24,24 +22,15 @@ from http import HTTPStatus
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from islands.files.whole_files import replace_file
+from islands.page import messages
 from islands.page.site_files import KINDS, PAGE, SERVED, content_of
 from islands.page.tapes import RunTapes
-from islands.page.told import (
-    CURVE_BYTES,
-    Told,
-    curves_told,
-    encoded,
-    in_time,
-    live_figures,
-    run_told,
-    states_told,
-)
 from islands.protocol.identities import SUPERVISOR
 from islands.run.hosting.process_runtime import token_of
 from islands.run.records.figures import RunFigures
@@ -84,34 +73,8 @@ HEADERS = {
 }
 
 
-class LiveRun(Protocol):
-    """A run that goes on, as its page asks about it."""
-
-    @property
-    def folder(self) -> Path:
-        """The run's folder."""
-        ...
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since this start of the hub."""
-        ...
-
-    def about(self) -> Told:
-        """Return what does not change."""
-        ...
-
-    def counted(self) -> tuple[RunFigures, float]:
-        """Return the figures, and the seconds on the run's own clock."""
-        ...
-
-    def figures(self, at_s: float) -> Told:
-        """Return the figures as the page is told them, at a wall time."""
-        ...
-
-
-class HubRun:
-    """The run of a hub in this process."""
+class LiveRun:
+    """The run of a hub in this process, as its page asks about it."""
 
     def __init__(self, hub: "Coordinator") -> None:
         self._hub = hub
@@ -121,24 +84,23 @@ class HubRun:
     def elapsed_s(self) -> float:
         return self._hub.elapsed_s
 
-    def about(self) -> Told:
-        return run_told(self.folder, self._hub.spec, self._hub.plan)
+    def about(self) -> messages.Message:
+        """Return what does not change."""
+        return messages.of_run(self.folder, self._hub.spec, self._hub.plan)
 
     def counted(self) -> tuple[RunFigures, float]:
+        """Return the figures, and the seconds on the run's own clock."""
         return self._hub.folder.figures, self._hub.wall_s
 
-    def figures(self, at_s: float) -> Told:
-        return live_figures(self._hub, at_s)
+    def figures(self, at_s: float) -> messages.Message:
+        return messages.live_figures(self._hub, at_s)
 
 
 def show_page(hub: "Coordinator") -> str:
-    """Serve the page of a hub's run; return the sentence that tells where.
-
-    The address is in the run's folder as well, for whoever looks for it later.
-    """
+    """Serve the page of a hub's run; return the sentence that tells where."""
     token = token_of(hub.settings.connecting)
     dialled = hub.network.url(SUPERVISOR)
-    site = PageSite(HubRun(hub), token, (urlsplit(dialled).hostname or "",))
+    site = PageSite(LiveRun(hub), token, (urlsplit(dialled).hostname or "",))
     hub.network.serve(site)
     parts = urlsplit(dialled.replace("ws", "http", 1))
     address = f"{parts.scheme}://{parts.netloc}{PLACE}{f'#{site.key}' if site.key else ''}"
@@ -150,10 +112,8 @@ def show_page(hub: "Coordinator") -> str:
 class PageSite:
     """Answers the requests for the page of one run.
 
-    Args:
-        run: the run.
-        token: the run's token; None if it has none, and everybody on this machine may look.
-        names: further names of this machine, beside its own and loopback.
+    Everybody on this machine may look at a run without a token. `names` are further names of this
+    machine.
     """
 
     def __init__(self, run: LiveRun, token: Secret | None, names: Iterable[str] = ()) -> None:
@@ -196,7 +156,6 @@ class PageSite:
         return _answer(_file(name or PAGE, request))
 
     def _check_host(self, request: web.BaseRequest) -> None:
-        """Refuse a request by a name that is not known to be one of this machine."""
         host = request.headers.get("Host", "")
         if not is_named(host, self._names, by_address=True):
             raise Refused(
@@ -206,7 +165,6 @@ class PageSite:
             )
 
     def _tell_key(self, request: web.BaseRequest) -> web.Response:
-        """Tell the key to who shows it, or the token."""
         if self._token is None or self.key is None:
             return web.Response(text="")
         header = request.headers.get("Authorization")
@@ -217,7 +175,6 @@ class PageSite:
         return web.Response(text=self.key)
 
     def _watch(self, request: web.BaseRequest, visit: Visit) -> Awaitable[web.StreamResponse]:
-        """Check a websocket's request, and serve it."""
         origin = request.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != request.headers.get("Host"):
             raise Refused(HTTPStatus.FORBIDDEN, "another site asks for the page")
@@ -255,7 +212,6 @@ class PageSite:
             self._viewers -= 1
 
     async def _follow(self, viewer: web.WebSocketResponse, visit: Visit) -> None:
-        """Send all that is known, then what comes, until either side ends."""
         tapes = RunTapes(self._run.folder, NEWEST_BYTES)
         async with self._beginning:  # one at a time, so that many viewers cost no more memory
             lines = await self._all(tapes)
@@ -275,23 +231,21 @@ class PageSite:
                 return
 
     async def _all(self, tapes: RunTapes) -> list[bytes]:
-        """Return settings, curves, the newest part of the tapes, and figures."""
         entries = await asyncio.to_thread(tapes.read)
         now_s = self._wall.now_s()
         origin_s = now_s - self._run.elapsed_s
-        curves = await asyncio.to_thread(curves_of, self._run.folder, CURVE_BYTES)
+        curves = await asyncio.to_thread(curves_of, self._run.folder, messages.CURVE_BYTES)
         counted, wall_s = self._run.counted()
-        states = states_told(counted, tapes.names, now_s, wall_s)
-        told = curves_told(counted, curves, origin_s)
+        states = messages.of_states(counted, tapes.names, now_s, wall_s)
+        told = messages.of_curves(counted, curves, origin_s)
         first = ({**self._run.about(), "whole": tapes.whole}, told)
-        lines = [*map(encoded, first), *in_time(entries, states)]
+        lines = [*map(messages.encoded, first), *messages.in_time(entries, states)]
         return [*lines, self._figures_now()]
 
     def _figures_now(self) -> bytes:
-        """Return the figures, computed once for all viewers."""
         now_s = self._wall.now_s()
         if not 0 <= now_s - self._figures[0] < FIGURES_S:
-            self._figures = now_s, encoded(self._run.figures(now_s))
+            self._figures = now_s, messages.encoded(self._run.figures(now_s))
         return self._figures[1]
 
 
@@ -311,12 +265,10 @@ def _spooled(lines: Sequence[bytes], folder: Path) -> IO[bytes]:
 
 
 def _next_of(waiting: IO[bytes]) -> bytes:
-    """Return the next lines as one message; nothing after the last one."""
     return b"".join(waiting.readlines(CHUNK_BYTES)).rstrip(b"\n")
 
 
 async def _send(viewer: web.WebSocketResponse, text: bytes) -> None:
-    """Send one message; it returns as soon as the viewer has read the one before."""
     async with asyncio.timeout(SEND_S):
         await viewer.send_str(text.decode(errors="replace"))
 
@@ -363,7 +315,6 @@ def _file(name: str, request: web.BaseRequest) -> web.Response:
 
 @cache
 def _packed(name: str) -> bytes:
-    """Return a file as it is sent, so that a stranger's request costs few bytes and no work."""
     return gzip.compress(content_of(name), mtime=0)
 
 
@@ -379,6 +330,5 @@ def _equal(shown: str, wanted: str) -> bool:
 
 
 def own_names() -> list[str]:
-    """Return the names by which this machine knows itself."""
     name = socket.gethostname().lower()
     return [name, name.partition(".")[0], f"{name.partition('.')[0]}.local"]

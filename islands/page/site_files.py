@@ -1,9 +1,8 @@
 """The files of the page: served apart, or put into one that opens without a server.
 
-In one file, modules cannot import each other. Each becomes a function that returns what it exports,
-and its imports become its reading of what those functions returned. That takes two rules, which a
-test holds: an import is one statement of names from a neighbour (`import { a } from "./b.mjs";`),
-and an export stands before a function, class or constant.
+In one file, modules cannot import each other: each becomes a function that returns what it exports.
+That takes two rules, which a test holds: an import is one statement of names from a neighbour
+(`import { a } from "./b.mjs";`), and an export stands before a function, class or constant.
 """
 
 import base64
@@ -76,7 +75,6 @@ def bundle(modules: dict[str, str]) -> str:
 
 
 def _reading(found: re.Match[str]) -> str:
-    """Return an import as the reading of what a module's function returned."""
     return f"const {{{found[1].replace(' as ', ': ')}}} = module_{found[2]};\n"
 
 

@@ -1,13 +1,12 @@
 """Read the tapes of a run's folder as they grow, in the order of wall time, for whoever looks on.
 
 The hub's tape and those of the processes on its host are read. Each counts seconds of a clock of
-its own; where these begin is told by `process_began`, or, where that entry was rotated away, by the
-time at which the file was last written. Only the newest part of a long tape is read, so that a tape
-of a week opens as fast as one of an hour; what people need of the time before is in `run.log`.
+its own, which begins with `process_began`; where that was rotated away, the time at which the file
+was last written tells. Of a long tape only the newest part is read, and `run.log` for the time
+before.
 
-A line keeps its fields, and has `t`, seconds of wall time, in place of `at_s`. Left out are kinds
-that a page does not show (`LEFT_OUT`), reports that tell no new phase, and copies of entries in the
-hub's tape that a process has in its own.
+A line has `t`, seconds of wall time, in place of `at_s`. Left out are kinds that a page does not
+show (`LEFT_OUT`), reports of no new phase, and what a process has in its own tape as well.
 """
 
 import mmap
@@ -58,10 +57,9 @@ Entry = tuple[float, bytes]
 class GrowingTape:
     """One tape, which a process may write meanwhile.
 
-    Attributes:
-        first_s: Wall time of the first entry that was read; None before there is one.
-        origin_s: Wall time at which the clock of the entries begins; None before it is known.
-        whole: Whether the tape was read from its beginning.
+    `first_s` and `origin_s` are wall times: of the first entry that was read, and of the beginning
+    of the entries' clock; None before they are known. `whole` says whether the tape was read from
+    its beginning.
     """
 
     def __init__(self, path: Path, newest_bytes: int = NEWEST_BYTES) -> None:
@@ -81,7 +79,6 @@ class GrowingTape:
             return []  # there is no such file yet
 
     def _newest(self) -> bytes:
-        """Return the newest part of the file and, if there is room, that of the older one."""
         with open_plain(self._path) as file:
             status = os.fstat(file.fileno())
             start = max(0, status.st_size - self._newest_bytes)
@@ -107,10 +104,10 @@ class GrowingTape:
                 mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,
             ):
                 until = len(text) if end is None else end
-                place = text.rfind(BEGAN_MARK, max(0, until - ORIGIN_BYTES), until)
-                if place >= 0:
-                    begin = text.rfind(b"\n", 0, place) + 1
-                    return _wall_s(text[begin : text.find(b"\n", place)])
+                at = text.rfind(BEGAN_MARK, max(0, until - ORIGIN_BYTES), until)
+                if at >= 0:
+                    begin = text.rfind(b"\n", 0, at) + 1
+                    return _wall_s(text[begin : text.find(b"\n", at)])
         return None
 
     def _entries(self, text: bytes) -> list[Entry]:
@@ -155,9 +152,7 @@ class GrowingTape:
 class RunTapes:
     """All tapes of a run's folder, as one.
 
-    Args:
-        folder: the run's folder.
-        newest_bytes: how much of each tape is read at first.
+    At first, `newest_bytes` of each tape are read.
     """
 
     def __init__(self, folder: Path, newest_bytes: int = NEWEST_BYTES) -> None:
@@ -228,7 +223,6 @@ def _tail(path: Path, most_bytes: int) -> tuple[bool, bytes] | None:
 
 
 def _wall_s(line: bytes) -> float | None:
-    """Return the wall time at which the clock of a process began, by its entry."""
     try:
         row = msgspec.json.decode(line, type=dict[str, object])
     except msgspec.MsgspecError:

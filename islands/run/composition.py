@@ -1,21 +1,13 @@
 """The composition of one run: its supervisor, the processes started for it, and its end.
 
-    cluster = Cluster(ClusterSpec(settings, ("syncer", "learner-0")), backend)
-    supervisor = cluster.make_supervisor(context, disk=disk, credentials=credentials)
-    cluster.start_all()                    # the supervisor runs as any other actor does
-    ...
-    await cluster.leave(learners_s=10.0, others_s=10.0)
-
 A backend starts the processes: as tasks of this process, as its children, on simulated hosts, or on
-a user's own cluster. It only has to be a `Launcher` and to report how each process ended. The
-supervisor and `run_end` decide when a process is started, whether it is restarted, and what its end
-means for the run; this module carries that out.
+a user's own cluster. The supervisor and `run_end` decide what is started and what its end means for
+the run; this module carries that out.
 """
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Context
@@ -33,24 +25,19 @@ KILL_S = 10.0
 """How long to wait for a killed process to end; one that hangs in the kernel may never end."""
 
 Backend = Callable[[Callable[[str, ProcessEnd], None]], Launcher]
-"""Makes a launcher, given the callback that the launcher tells how each process ended."""
+"""Makes a launcher, which calls what it is given when a process has ended."""
 
 
-def _ignored(*_: object) -> None:
-    """Do nothing: the default of callbacks that are not needed."""
+def _ignored(*_: object) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
     """The run that a cluster is for, and the callbacks into its host.
 
-    Args:
-        settings: what all members of the run agree on.
-        launched: names of the processes that the backend starts.
-        ended: told how a process ended, before the cluster acts on it.
-        failed: called when nothing can finish the run any more.
-        say: shows a sentence to the person who started the run.
-        kinds: learners of which an operator can add more, by the beginning of their names.
+    The backend starts the `launched` processes. `ended` is told how a process ended, before the
+    cluster acts on it; `failed` is called when nothing can finish the run any more. `kinds` are the
+    learners of which an operator can add more, by the beginning of their names.
     """
 
     settings: RunSettings
@@ -65,7 +52,6 @@ class Cluster:
     """The supervisor and the launched processes of one run, until it ends."""
 
     def __init__(self, spec: ClusterSpec, backend: Backend) -> None:
-        """Make the launcher; start nothing yet."""
         self.spec = spec
         self.end = RunEnd()
         self.supervisor: SupervisorActor | None = None
@@ -86,13 +72,8 @@ class Cluster:
     ) -> SupervisorActor:
         """Make the supervisor, which decides which processes run; call again for each restart.
 
-        Args:
-            context: the settings, layout, network and tape that it runs with.
-            disk: holds its epoch.
-            credentials: sign its admissions.
-            told: the run's spec and plan, encoded, for processes of other hosts.
-            syncers: addresses of syncers that are known beforehand.
-            hooks: further calls into its host; the cluster sets `start`, `kill` and `gave_up`.
+        Its epoch is on `disk`; `told` is the run's spec and plan, encoded, for processes of other
+        hosts. The cluster sets `start`, `kill` and `gave_up` of the hooks.
         """
         self.supervisor = SupervisorActor(
             SUPERVISOR,
@@ -114,7 +95,6 @@ class Cluster:
 
     @property
     def core(self) -> SupervisorMemory | None:
-        """The supervisor's memory, once it has begun."""
         return None if self.supervisor is None else self.supervisor.memory
 
     # --- processes ----------------------------------------------------------------------------
@@ -131,7 +111,6 @@ class Cluster:
             self._starts.start(name, delay_s)
 
     def kill(self, name: str) -> None:
-        """Kill a process, or cancel its start that is scheduled."""
         self._starts.cancel(name)
         self.launcher.kill(name)
 
@@ -165,18 +144,12 @@ class Cluster:
         self._tell_failure()
 
     async def wait_ended(self, timeout_s: float) -> bool:
-        """Wait until no process runs, or the timeout passes; return whether none runs."""
         return await self._wait(lambda: not self.launcher.names(), timeout_s)
 
     async def leave(self, learners_s: float, others_s: float) -> bool:
         """Shut all processes down: learners first, so that a syncer still hears what they did.
 
-        Args:
-            learners_s: grace period after which a learner is killed.
-            others_s: grace period after which any other process is killed.
-
-        Returns:
-            Whether all have ended.
+        Whoever outlives its grace period is killed. Return whether all have ended.
         """
         self.end.leaving = True
         for name in self._starts.names():
@@ -189,11 +162,7 @@ class Cluster:
         return await self.wait_ended(others_s + KILL_S)
 
     def close(self) -> list[str]:
-        """Stop starting and watching processes.
-
-        Returns:
-            The processes that are still running; the next start may adopt them.
-        """
+        """Stop starting and watching processes."""
         left = self.launcher.names()
         self._starts.close()
         self.launcher.close()
@@ -243,51 +212,21 @@ class Cluster:
 
         The first check comes after `evict_s`, when the supervisor has evicted the one that ended.
         """
-        timing = self.spec.settings.timing
-        told = f"{name}: {end.sentence or end.told}; the run goes on with the newer one"
-        when_vacant(
-            timing.scaled(timing.evict_s),
-            over=lambda: self.end.leaving or self.end.over,
-            taken=lambda: self.core is not None and has_live_syncer(self.core),
-            found_taken=partial(self.spec.say, told),
-            found_vacant=lambda: self._restart(name, end),
-        )
+        timing, loop = self.spec.settings.timing, asyncio.get_running_loop()
+        every_s = timing.scaled(timing.evict_s)
 
-    def _restart(self, name: str, end: ProcessEnd) -> None:
-        assert self.supervisor is not None, "it made the process that ended"
-        self.supervisor.process_ended(name, end.told)
+        def look(sentence: str) -> None:
+            if self.end.leaving or self.end.over or self.supervisor is None:
+                return
+            if self.core is None or not has_live_syncer(self.core):
+                self.supervisor.process_ended(name, end.told)
+                return
+            if sentence:
+                self.spec.say(sentence)
+            loop.call_later(every_s, look, "")
 
-
-def when_vacant(
-    every_s: float,
-    *,
-    over: Callable[[], bool],
-    taken: Callable[[], bool],
-    found_taken: Callable[[], object],
-    found_vacant: Callable[[], object],
-) -> None:
-    """Poll a role that another process has taken, until it is vacant.
-
-    Args:
-        every_s: time before each poll, the first one included.
-        over: whether the role is no longer needed; polling then ends without a call.
-        taken: whether a process holds the role.
-        found_taken: called if the role is held at the first poll.
-        found_vacant: called once, when the role is no longer held.
-    """
-    loop = asyncio.get_running_loop()
-
-    def look(found: Callable[[], object] | None) -> None:
-        if over():
-            return
-        if not taken():
-            found_vacant()
-            return
-        if found is not None:
-            found()
-        loop.call_later(every_s, look, None)
-
-    loop.call_later(every_s, look, found_taken)
+        sentence = f"{name}: {end.sentence or end.told}; the run goes on with the newer one"
+        loop.call_later(every_s, look, sentence)
 
 
 class DelayedStarts:
@@ -304,7 +243,6 @@ class DelayedStarts:
         return name in self._timers
 
     def names(self) -> list[str]:
-        """Return the names whose start is scheduled, in the order in which it was requested."""
         return list(self._timers)
 
     def start(self, name: str, delay_s: float) -> None:
@@ -314,17 +252,13 @@ class DelayedStarts:
             self._schedule(name)
 
     def hold(self, name: str, away_s: float) -> None:
-        """Delay any start of a process until `away_s` from now, whoever asks for it.
-
-        A later hold of the same name replaces an earlier one.
-        """
+        """Delay any start of a process until `away_s` from now; the last hold of a name counts."""
         self._held_s[name] = asyncio.get_running_loop().time() + away_s
         if name in self._timers:
             self._timers[name].cancel()
             self._schedule(name)
 
     def due_in_s(self) -> dict[str, float]:
-        """Return the seconds until each scheduled start, by name."""
         now_s = asyncio.get_running_loop().time()
         return {name: max(0.0, due.when() - now_s) for name, due in self._timers.items()}
 
@@ -334,7 +268,6 @@ class DelayedStarts:
             due.cancel()
 
     def close(self) -> None:
-        """Cancel all scheduled starts, and accept no new ones."""
         self._closed = True
         for name in self.names():
             self.cancel(name)

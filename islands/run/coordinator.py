@@ -8,8 +8,7 @@ started as               supervisor  syncer   observer        learners
 `python -m …supervisor`  here        joins    may join        join
 =======================  ==========  =======  ==============  =========================
 
-A hub that is restarted in the same folder goes on where the last one ended: the folder holds the
-syncer's journal and the supervisor's epoch, and the hub adopts children that outlived the last one.
+A hub that is restarted in the same folder goes on where the last one ended, and adopts children.
 """
 
 import asyncio
@@ -34,15 +33,7 @@ from islands.model.interfaces import Workload
 from islands.model.memory import ADAM_MOMENTS, slow_write_s
 from islands.numerics.outer import OuterOptimizer
 from islands.observer.actor import ObserverActor
-from islands.protocol.credentials import Credentials
-from islands.protocol.errors import (
-    FAILED,
-    OF_NO_USE,
-    IslandsError,
-    SettingsError,
-    UserError,
-    unusable,
-)
+from islands.protocol import errors
 from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER, Role
 from islands.protocol.messages.control import Note, StepFigures
 from islands.protocol.messages.registry import MESSAGE_TYPES
@@ -51,23 +42,8 @@ from islands.protocol.supervisor.launching import LEARNERS
 from islands.protocol.tape.member_entries import ProcessEnded
 from islands.protocol.tape.process_entries import Damaged, ProcessBegan
 from islands.run.composition import Cluster, ClusterSpec
-from islands.run.hosting.hub_address import (
-    HubAddress,
-    read_hub_address,
-    write_hub_address,
-)
-from islands.run.hosting.process_runtime import (
-    KEY_FILE,
-    ActorGroup,
-    SaidOnce,
-    credentials_of,
-    key_file_of,
-    make_secret,
-    network_of,
-    say,
-    tell_stalls_unless,
-    token_of,
-)
+from islands.run.hosting import process_runtime as runtime
+from islands.run.hosting.hub_address import HubAddress, read_hub_address, write_hub_address
 from islands.run.records.model_files import FINAL_FILE, read_values
 from islands.run.records.run_folder import RunFolder
 from islands.run.records.summary import SUMMARY_FILE, Summary, SyncerShare, as_json, summarise
@@ -100,22 +76,10 @@ LEAVE_S = 10.0
 class CoordinatorSettings:
     """The settings of one hub.
 
-    Args:
-        folder: where the run's files are kept.
-        spec: the run's settings and task.
-        listening: the address that other processes dial, and its certificates.
-        connecting: the token that other processes must have.
-        keeping: limits on the files of the run.
-        key_file: file with the run's key; by default beside the token, made if missing.
-        start_from: file with the initial values of a run that has no journal.
-        extend: whether to go on with a run that has ended.
-        syncer_here: whether the syncer runs in this process.
-        syncers: addresses of syncers in other processes, if they are known.
-        evaluate_every_s: least time between two evaluations; None if this hub evaluates nothing.
-        on_event: command or URL that is told of events; None: nobody is.
-        sinks: names of the sinks that the run's figures are sent to.
-        alone: whether all members are in this process: nobody dials it, and signals to it are not
-            for the run.
+    The key is by default beside the token, and made if missing. `syncers` are addresses of syncers
+    in other processes, as far as they are known. A hub without `evaluate_every_s` evaluates
+    nothing. `alone` says that all members are in this process: nobody dials it, and signals to it
+    are not for the run.
     """
 
     folder: Path
@@ -137,7 +101,7 @@ class CoordinatorSettings:
         """Refuse a sink that there is not."""
         unknown = [name for name in self.sinks if name not in SINKS]
         if unknown:
-            raise SettingsError(f"sinks names {unknown[0]!r}; there are {', '.join(SINKS)}")
+            raise errors.SettingsError(f"sinks names {unknown[0]!r}; there are {', '.join(SINKS)}")
 
     @classmethod
     def of(cls, options: HubOptions, spec: RunSpec, folder: Path) -> "CoordinatorSettings":
@@ -164,31 +128,16 @@ class CoordinatorSettings:
 
 
 Backend = Callable[["Coordinator", Callable[[str, ProcessEnd], None]], Launcher]
-"""Makes a hub's launcher, given the callback that it tells how each process ended."""
-
-
-def start_nothing(_: "Coordinator", __: Callable[[str, ProcessEnd], None]) -> Launcher:
-    """The backend of a hub that starts no processes."""
-    return NoLauncher()
+"""Makes a hub's launcher, which calls what it is given when a process has ended."""
 
 
 class Coordinator:
     """One start of a hub.
 
-    Args:
-        settings: where it listens, what it keeps, and which roles it hosts.
-        claim: exclusive use of the run's folder.
-        workload: evaluates the published values; None where this process evaluates nothing.
-        launched: names of the processes that the backend starts: a syncer, learners.
-        kinds: learners of which an operator can add more, by the beginning of their names.
-        backend: makes the launcher, given the hub and the callback for processes that ended.
-        outer: the outer optimizer of a syncer that runs here; None: as the settings say.
-
-    Attributes:
-        context: What the actors of this process are given, once they are started.
-        cluster: The supervisor, the launched processes, and the state of the run's end.
-        status: Returns the run's status for an operator; set by who offers its metrics.
-        placed: Returns what engines have placed, as rows for an operator; set by who places.
+    The backend starts the `launched` processes: a syncer, learners. An operator can add more of
+    those whose names begin with one of `kinds`. A hub without a workload evaluates nothing. Who
+    offers its metrics sets `status`, and who places islands sets `placed`, the rows that an
+    operator sees of them.
     """
 
     def __init__(
@@ -199,7 +148,7 @@ class Coordinator:
         *,
         launched: tuple[str, ...] = (),
         kinds: tuple[str, ...] = (LEARNERS,),
-        backend: Backend = start_nothing,
+        backend: Backend = lambda *_: NoLauncher(),
         outer: OuterOptimizer | None = None,
     ) -> None:
         """Open the run's folder; start nothing yet."""
@@ -215,22 +164,28 @@ class Coordinator:
         self.context: Context
         self.observer: ObserverActor | None = None
         self._outer = outer
-        self.say_once = SaidOnce(say)
-        self.network = network_of(
+        self.say_once = runtime.SaidOnce(runtime.say)
+        self.network = runtime.network_of(
             settings.connecting,
             settings.listening,
-            token=token_of(settings.connecting),
+            token=runtime.token_of(settings.connecting),
             limits=limits_of(claim.plan.layout),
         )
         connecting = settings.connecting
-        self.key_file = key_file_of(settings.folder, connecting, settings.key_file)
-        self._credentials = self._key()
+        self.key_file = runtime.key_file_of(settings.folder, connecting, settings.key_file)
+        if settings.key_file is None:
+            runtime.make_secret(self.key_file)
+        begun = claim.plan.begun
+        self._credentials = runtime.credentials_of(self.spec.settings.run, self.key_file, begun)
+        self._living = runtime.ActorGroup(
+            "hub", self._on_signal, self._kill_processes, signals=not settings.alone
+        )
         cluster = ClusterSpec(
             self.spec.settings,
             launched,
             ended=self._on_process_ended,
-            failed=self._on_run_failed,
-            say=say,
+            failed=self._living.end,
+            say=runtime.say,
             kinds=kinds,
         )
         self.cluster = Cluster(cluster, partial(backend, self))
@@ -240,12 +195,9 @@ class Coordinator:
             fragments=len(claim.plan.layout.fragments),
             extend=settings.extend,
             limit_bytes=settings.keeping.file_bytes,
-            say=say,
+            say=runtime.say,
         )
         self.folder.compiling = lambda: self.cluster.compiling
-        self._living = ActorGroup(
-            "hub", self._on_signal, self._kill_processes, signals=not settings.alone
-        )
         self._scope = Scope("hub-network", lambda _, error: self.cluster.fail("the network", error))
         self._began_s = 0.0
         self._goodbye: asyncio.Task[None] | None = None
@@ -254,21 +206,15 @@ class Coordinator:
         self._ready: Callable[[], object] | None = None
         self._disk = journal_disk(settings.folder) if settings.syncer_here else None
 
-    def _key(self) -> Credentials:
-        if self.settings.key_file is None:
-            make_secret(self.key_file)
-        return credentials_of(self.spec.settings.run, self.key_file, self.plan.begun)
-
     # --- the run ------------------------------------------------------------------------------
 
     async def run(self, ready: Callable[[], object] | None = None) -> Summary | None:
         """After `open`, run to the end; return the summary, or None if this process was stopped.
 
-        Args:
-            ready: called when all roles hosted here can be dialled.
+        `ready` is called when all roles hosted here can be dialled.
         """
         self._ready = ready
-        tell_stalls_unless(lambda: self.folder.starting)
+        runtime.tell_stalls_unless(lambda: self.folder.starting)
         try:
             self.start_actors()
             await self._living.wait()
@@ -282,8 +228,8 @@ class Coordinator:
     async def open(self) -> None:
         """Listen, and write this hub's address and the run's spec to the folder.
 
-        Processes of an earlier start that have an outdated address, secret or setting are ended
-        before that: if this process dies in between, the next start finds the same difference.
+        Processes of an earlier start that have an outdated address, secret or setting end before
+        that: if this process dies in between, the next start finds the same difference.
         """
         with released_on_failure(self.claim):
             try:
@@ -298,23 +244,30 @@ class Coordinator:
     async def _open(self) -> None:
         self._began_s = asyncio.get_running_loop().time()
         if self.claim.changed:
-            say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
-        place = None if self.settings.alone else await self._listen()
+            runtime.say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
+        address = None if self.settings.alone else await self._listen()
         write(self.settings.folder, self.spec, self.plan)
-        if place is not None:
-            write_hub_address(self.settings.folder, place)
+        if address is not None:
+            write_hub_address(self.settings.folder, address)
         self._kept = kept_files(self.settings.folder)
         wall_s = WallClock().now_s() - self.elapsed_s
         self.folder.write(0.0, "hub", ProcessBegan(os.getpid(), wall_s, loop_s=self._began_s))
 
     async def _listen(self) -> HubAddress:
         """Return where this hub listens, once no process is left that knows it otherwise."""
-        earlier = self._earlier_place()
+        try:
+            earlier: HubAddress | None = read_hub_address(self.settings.folder)
+        except errors.UserError as error:
+            earlier = None
+            if self.claim.resumed:
+                runtime.say(
+                    f"{error.args[0].partition(';')[0]}, so nobody knows where the last start was"
+                )
         await self._bind(earlier)
         token_file = self.settings.connecting.token_file
-        token = token_of(self.settings.connecting)
-        inside = self.key_file == self.settings.folder / KEY_FILE
-        place = HubAddress(
+        token = runtime.token_of(self.settings.connecting)
+        inside = self.key_file == self.settings.folder / runtime.KEY_FILE
+        address = HubAddress(
             self.network.url(SUPERVISOR),
             self.spec.settings.run,
             token_file="" if token_file is None else str(token_file.absolute()),
@@ -323,17 +276,9 @@ class Coordinator:
             token_mark="" if token is None else self._credentials.mark(token.header()),
             task_folders=tuple(str(each.absolute()) for each in data_folders()),
         )
-        if self.claim.changed or earlier is None or place.needed != earlier.needed:
+        if self.claim.changed or earlier is None or address.needed != earlier.needed:
             await self._end_outdated()
-        return place
-
-    def _earlier_place(self) -> HubAddress | None:
-        try:
-            return read_hub_address(self.settings.folder)
-        except UserError as error:
-            if self.claim.resumed:
-                say(f"{error.args[0].partition(';')[0]}, so nobody knows where the last start was")
-            return None
+        return address
 
     async def _bind(self, earlier: HubAddress | None) -> None:
         """Listen; if any port will do, use the last start's again, which its members still dial."""
@@ -347,13 +292,12 @@ class Coordinator:
             if port == listening.port:
                 raise
             await self.network.open(listening.host, 0, advertise=listening.advertise)
-            say(
+            runtime.say(
                 f"port {port}, where the last start listened, cannot be had now: this one listens "
                 f"at {self.network.port}, and members on other hosts must be started anew"
             )
 
     def start_actors(self) -> None:
-        """Start the actors of this process, the supervisor first, then the launched processes."""
         alone = self.settings.alone
         context = self.context = Context(
             settings=self.spec.settings,
@@ -401,7 +345,6 @@ class Coordinator:
         self._scope.spawn(self._watch_folder(), "folder")
 
     def _memory(self) -> MemoryNetwork:
-        """Return the links between actors of this process, which count bytes as a wire would."""
         layout = self.plan.layout
         measure = Codec(MESSAGE_TYPES, limits_of(layout)).size_bytes
         room = BULK_CAPACITY + len(layout.fragments)
@@ -434,7 +377,7 @@ class Coordinator:
             self._disk.close()
         self.claim.lock.close()
         if left:
-            say(
+            runtime.say(
                 f"still running without a hub: {', '.join(left)}; the same command with "
                 f"--folder {self.settings.folder} takes them up again"
             )
@@ -443,13 +386,12 @@ class Coordinator:
         """End processes of the last start, whose settings, secrets or hub address are outdated."""
         found = self.cluster.adopt()
         if found:
-            say(f"{', '.join(found)} are of another start: they end, and are started anew")
+            runtime.say(f"{', '.join(found)} are of another start: they end, and are started anew")
             await self._ask_to_leave()
             self.cluster.end.leaving = False
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The learners that are launched from the beginning."""
         return tuple(name for name in self.cluster.spec.launched if name != SYNCER)
 
     @property
@@ -468,12 +410,10 @@ class Coordinator:
 
     @property
     def members(self) -> Mapping[str, MemberRecord]:
-        """The supervisor's membership view, by name; empty before the supervisor has begun."""
         core = self.cluster.core
         return {} if core is None else core.members
 
     async def _end_processes(self) -> None:
-        """Shut all processes down; if the run has ended, first let them end by themselves."""
         if self.share is not None:
             await self.cluster.wait_ended(GOODBYE_S)
         await self._ask_to_leave()
@@ -483,7 +423,6 @@ class Coordinator:
         await self.cluster.leave(LEAVE_S + ADAM_MOMENTS * write_s, LEAVE_S + write_s)
 
     def _kill_processes(self) -> None:
-        """Kill all processes without a grace period; what the journal holds is safe."""
         for name in self.cluster.launcher.names():
             self.cluster.launcher.kill(name)
 
@@ -526,13 +465,14 @@ class Coordinator:
 
     def _on_process_ended(self, name: str, end: ProcessEnd) -> None:
         self.folder.write(self.elapsed_s, "hub", ProcessEnded(name, error=end.told))
-        if end.sentence and end.code in (FAILED, OF_NO_USE) and not self.cluster.end.leaving:
-            told = IslandsError(end.sentence)
+        if (
+            end.sentence
+            and end.code in (errors.FAILED, errors.OF_NO_USE)
+            and not self.cluster.end.leaving
+        ):
+            told = errors.IslandsError(end.sentence)
             told.detail = end.detail
             self.say_once(told, name)
-
-    def _on_run_failed(self) -> None:
-        self._living.end()
 
     def _on_signal(self, name: str) -> None:
         self._goodbye = asyncio.get_running_loop().create_task(self.leave(name))
@@ -546,12 +486,11 @@ class Coordinator:
         self._living.end()
 
     async def _conclude(self, share: SyncerShare) -> Summary:
-        """Evaluate the final published values, if this folder has them, and sum the run up."""
         found: dict[str, float] = {}
         self.folder.settle(share)
-        if self._final.exists():
+        if (self.settings.folder / FINAL_FILE).exists():
             last = await asyncio.to_thread(self._evaluate_final)
-            if isinstance(last, IslandsError):
+            if isinstance(last, errors.IslandsError):
                 self.say_once(last)
             found = self.folder.last_evaluation(self.elapsed_s, "hub", last)
         settings = self.spec.settings
@@ -561,7 +500,7 @@ class Coordinator:
         await self._keep_summary(as_json(summary))
         return summary
 
-    def _evaluate_final(self) -> dict[str, float] | IslandsError:
+    def _evaluate_final(self) -> dict[str, float] | errors.IslandsError:
         with self._evaluating:  # the observer's may not have ended: two would need twice the memory
             return attempt(self._evaluate, self.final_values())
 
@@ -572,7 +511,7 @@ class Coordinator:
             try:
                 await asyncio.to_thread(replace_file, path, text)
             except OSError as error:
-                failure = unusable(f"{path} cannot be written", error)
+                failure = errors.unusable(f"{path} cannot be written", error)
                 if self._goodbye is not None:
                     raise failure from error
                 self.say_once(failure)
@@ -580,32 +519,23 @@ class Coordinator:
             else:
                 return
 
-    @property
-    def _final(self) -> Path:
-        return self.settings.folder / FINAL_FILE
-
     def final_values(self) -> list[NDArray[np.float32]]:
         """Read the final published values: one flat array per fragment."""
-        return read_values(self._final, self.plan.layout)
+        return read_values(self.settings.folder / FINAL_FILE, self.plan.layout)
 
 
 class NoLauncher:
     """A launcher that starts no processes: learners are started by hand, or by their hosts."""
 
-    def start(self, name: str) -> None:
-        """Do nothing: this hub launches no process."""
+    def start(self, name: str) -> None: ...
 
-    def kill(self, name: str) -> None:
-        """Do nothing: no process was launched."""
+    def kill(self, name: str) -> None: ...
 
-    def stop(self, name: str, grace_s: float) -> None:
-        """Do nothing: no process was launched."""
+    def stop(self, name: str, grace_s: float) -> None: ...
 
     def names(self) -> list[str]:
         return []
 
-    def adopt(self) -> list[str]:
-        return []
+    adopt = names
 
-    def close(self) -> None:
-        """Do nothing: no process is watched."""
+    def close(self) -> None: ...

@@ -1,32 +1,21 @@
 """A hub without a task before it has a run: the first loop that joins tells the layout.
 
-Until then there is no plan, and so no supervisor: this desk listens at its address instead, and
-answers whoever asks for the run spec that the run wants a layout. A loop of a user's own tells its
-own; the first that can be planned is taken, and all loops then ask again, until the hub is there in
-place of the desk. What others train is compared with the run's layout as ever.
-
-Nothing is kept: if this process ends before the plan is written, the next start waits again, and
-the loop, which goes on asking, tells its layout again.
+Until then this desk listens at the supervisor's address, and answers whoever asks for the run spec
+that the run wants a layout. The first one that can be planned is the run's; all loops then ask
+again, until the hub listens in place of the desk.
 """
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import sha256
 
 import msgspec
 
 from islands.actors.acceptor import LinkAcceptor
 from islands.layout.loop_layout import LoopLayout, decode_layout
-from islands.protocol.errors import TaskError, UserError
+from islands.protocol.errors import UserError
 from islands.protocol.identities import SUPERVISOR
-from islands.protocol.messages.membership import (
-    LayoutTaken,
-    LayoutTold,
-    LayoutWanted,
-    Refused,
-    RunSpecRequest,
-)
+from islands.protocol.messages import membership
 from islands.protocol.messages.registry import PROTOCOL
 from islands.run.hosting.process_runtime import network_of, on_ending_signals, token_of
 from islands.settings.groups import ConnectOptions, ListenOptions
@@ -48,71 +37,40 @@ Check = Callable[[LoopLayout], object]
 
 @dataclass(frozen=True, slots=True)
 class FirstLayout:
-    """What was told, and where.
-
-    Attributes:
-        layout: What is trained.
-        port: The port at which the desk listened, and the hub is to listen.
-    """
+    """The first layout, and the port of the desk, which the hub is to use."""
 
     layout: LoopLayout
     port: int
 
 
-class LayoutReader:
-    """Reads the layouts that are told, and plans by them.
-
-    A large one takes seconds, in which nobody is answered, and many loops may tell the same: so the
-    text that was refused last is not planned again.
-
-    Args:
-        check: plans by the layout that is told.
-    """
-
-    def __init__(self, check: Check) -> None:
-        self._check = check
-        self._refused: tuple[bytes, str] | None = None
-
-    def read(self, text: memoryview) -> LoopLayout:
-        """Return the leaves of a layout, by which a run can be planned."""
-        digest = sha256(text).digest()
-        if self._refused is not None and self._refused[0] == digest:
-            raise TaskError(self._refused[1])
-        try:
-            layout = decode_layout(text)
-            self._check(layout)
-        except (msgspec.MsgspecError, UserError) as error:
-            self._refused = digest, str(error)
-            raise TaskError(str(error)) from error
-        return layout
-
-
 def answer(
-    envelope: Envelope, taken: LoopLayout | None, reader: LayoutReader
+    envelope: Envelope, taken: LoopLayout | None, check: Check
 ) -> tuple[object, LoopLayout | None]:
-    """Decide what a message is answered, and which layout is the run's after it.
-
-    Returns:
-        The answer, and the layout of the run; None if there is none yet.
-    """
+    """Decide what a message is answered, and which layout is the run's after it."""
     body, name = envelope.body, envelope.sender
-    if isinstance(body, RunSpecRequest | LayoutTold) and body.protocol != PROTOCOL:
+    if (
+        isinstance(body, membership.RunSpecRequest | membership.LayoutTold)
+        and body.protocol != PROTOCOL
+    ):
         reason = f"this hub speaks protocol {PROTOCOL}, not {body.protocol}"
-        return Refused(name, f"{reason}: install the same version of islands", retry=False), taken
+        return membership.Refused(
+            name, f"{reason}: install the same version of islands", retry=False
+        ), taken
     match body:
-        case RunSpecRequest():
-            return LayoutWanted(name), taken
-        case LayoutTold() if taken is not None:
-            return LayoutTaken(name), taken
-        case LayoutTold() if len(envelope.payload) == 1:
+        case membership.RunSpecRequest():
+            return membership.LayoutWanted(name), taken
+        case membership.LayoutTold() if taken is not None:
+            return membership.LayoutTaken(name), taken
+        case membership.LayoutTold() if len(envelope.payload) == 1:
             try:
-                layout = reader.read(envelope.payload[0])
-            except TaskError as error:
+                layout = decode_layout(envelope.payload[0])
+                check(layout)
+            except (msgspec.MsgspecError, UserError) as error:
                 reason = f"a run cannot be planned by the layout of {name}: {plain(str(error))}"
-                return Refused(name, reason, retry=False), None
-            return LayoutTaken(name), layout
+                return membership.Refused(name, reason, retry=False), None
+            return membership.LayoutTaken(name), layout
         case _:
-            return Refused(name, WAITS, retry=True), taken
+            return membership.Refused(name, WAITS, retry=True), taken
 
 
 async def first_layout(
@@ -123,17 +81,10 @@ async def first_layout(
 ) -> FirstLayout | None:
     """Wait for the first loop that tells its layout.
 
-    Args:
-        listening: the address of the hub.
-        connecting: the token that loops must have.
-        check: plans by a layout; refuses those of which there can be no run.
-        waits: called with the URL once it is listened at.
-
-    Returns:
-        What was told; None if a signal ended the wait.
+    `waits` is called with the URL once it is listened at. Return None if a signal ended the wait.
     """
     limits = Limits(
-        payload_bytes=LAYOUT_BYTES_MAX, payloads={LayoutTold.__name__: LAYOUT_BYTES_MAX}
+        payload_bytes=LAYOUT_BYTES_MAX, payloads={membership.LayoutTold.__name__: LAYOUT_BYTES_MAX}
     )
     network = network_of(connecting, listening, token=token_of(connecting), limits=limits)
     loop = asyncio.get_running_loop()
@@ -159,7 +110,7 @@ class _Desk:
         self, network: WebsocketNetwork, check: Check, found: "asyncio.Future[FirstLayout | None]"
     ) -> None:
         self._port = network.port
-        self._reader = LayoutReader(check)
+        self._check = check
         self._found = found
         self._taken: LoopLayout | None = None
         self._sent = 0
@@ -186,7 +137,7 @@ class _Desk:
         link = self._acceptor.link(connection)
         if link is None:
             return
-        body, self._taken = answer(envelope, self._taken, self._reader)
+        body, self._taken = answer(envelope, self._taken, self._check)
         self._send(link, envelope.sender, body)
         if self._taken is not None:
             _settle(self._found, FirstLayout(self._taken, self._port))

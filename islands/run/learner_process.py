@@ -12,8 +12,6 @@ a loop of the user's own (`loops/`)  fetched       what the loop steps       its
 in one process (`single_process`)    handed in     a thread of this process  its launcher
 simulated (`lab/world`)              handed in     on virtual time           its launcher
 ===================================  ============  ========================  ================
-
-All of them get their actor from `make_learner`; those that fetch their run use what is above it.
 """
 
 import asyncio
@@ -38,16 +36,8 @@ from islands.numerics.codecs import warm_up as load_loops
 from islands.numerics.increment import warm_up as load_increments
 from islands.protocol.identities import Role
 from islands.protocol.settings.choices import Precision
+from islands.run.hosting import process_runtime as runtime
 from islands.run.hosting.hub_requests import Requester, check_same, fetch_run_spec
-from islands.run.hosting.process_runtime import (
-    ConsoleTape,
-    compiled_folder,
-    context_in,
-    live,
-    network_of,
-    tape_in,
-    token_of,
-)
 from islands.run.records.tape_sentences import why_ended
 from islands.run.roles import chance
 from islands.settings.groups import ConnectOptions, KeepOptions
@@ -67,11 +57,8 @@ ENTRIES_KEPT = 1000
 class Membership:
     """Where a process joins, and as whom.
 
-    Args:
-        addresses: addresses of the hub, which are tried in turn.
-        folder: folder for its tape; None to keep the newest entries in memory.
-        say: told what happens, in sentences for people.
-        precision: element type of this learner's contributions; None: the run's.
+    The addresses of the hub are tried in turn. Without a folder for its tape, the newest entries
+    are kept in memory. A `precision` goes before the run's.
     """
 
     addresses: tuple[str, ...]
@@ -84,18 +71,12 @@ class Membership:
 
     @classmethod
     def of(cls, options: LearnerOptions, name: str, say: Callable[[str], object]) -> "Membership":
+        connecting, keeping, precision = options.connecting, options.keeping, options.precision
         return cls(
-            options.supervisor_urls,
-            name,
-            options.connecting,
-            options.folder,
-            say,
-            options.keeping,
-            options.precision,
+            options.supervisor_urls, name, connecting, options.folder, say, keeping, precision
         )
 
     def report(self, sentence: str) -> None:
-        """Report what happens to this process, under its name."""
         self.say(f"{self.name}: {sentence}")
 
 
@@ -110,15 +91,14 @@ class FetchedRun:
 
     def context(self, tape: Tape, began_s: float | None = None) -> Context:
         """Return the context of an actor whose tape counts from `began_s`; by default from now."""
-        return context_in(
+        return runtime.context_in(
             self.network, self.who.addresses, self.spec, self.plan, tape, began_s=began_s
         )
 
 
 @asynccontextmanager
 async def network_to_hub(who: Membership) -> AsyncIterator[WebsocketNetwork]:
-    """Make the network on which a process dials its hub, and close it at the end."""
-    network = network_of(who.connecting, token=token_of(who.connecting))
+    network = runtime.network_of(who.connecting, token=runtime.token_of(who.connecting))
     try:
         yield network
     finally:
@@ -134,8 +114,7 @@ async def fetch_run(
 ) -> FetchedRun:
     """Ask the hub what its run is.
 
-    Args:
-        layout: returns what is trained, as the first loop of a run tells it.
+    The first loop of a run tells what is trained by `layout`.
     """
     requester = Requester(role, who.name)
     spec, plan = await fetch_run_spec(
@@ -156,7 +135,7 @@ def load_task(run: FetchedRun, options: LearnerOptions) -> Workload:
     """Read the corpus and plan the model; it takes long, so it is called off the loop."""
     workload = load_workload(run.spec, options.task_settings, allowed=options.tasks)
     check_same(workload.plan(run.spec.settings).layout, run.plan.layout)
-    workload.keep_compiled(compiled_folder())
+    workload.keep_compiled(runtime.compiled_folder())
     return workload
 
 
@@ -168,11 +147,7 @@ def device_thread(
     kept: CheckpointFile | None = None,
     commands: Commands | None = None,
 ) -> ComputeThread:
-    """Return the thread that trains a task on this host's devices.
-
-    Args:
-        commands: where commands wait for their boundary; by default on this host alone.
-    """
+    """Return the thread that trains a task on this host's devices."""
     settings, name = run.spec.settings, run.who.name
     devices = LearnerDevices(name, options.devices, options.model_parallel)
     return ComputeThread(
@@ -186,10 +161,8 @@ def device_thread(
 class LearnerProcess:
     """The learner of a process whose hub is another one, with its tape.
 
-    Args:
-        compute: runs its training steps.
-        peers: opens links to learners that gossip; None in a run with a syncer.
-        keyring: what those links show in place of the run's token.
+    `peers` opens links to learners that gossip, on which `keyring` is shown in place of the run's
+    token; None in a run with a syncer.
     """
 
     def __init__(
@@ -206,9 +179,9 @@ class LearnerProcess:
         self._tape: Tape = (
             MemoryTape(ENTRIES_KEPT)
             if who.folder is None
-            else tape_in(who.folder, who.name, who.keeping, began_s=began_s)
+            else runtime.tape_in(who.folder, who.name, who.keeping, began_s=began_s)
         )
-        context = run.context(ConsoleTape(self._tape, who.say), began_s)
+        context = run.context(runtime.ConsoleTape(self._tape, who.say), began_s)
         self.learner = make_learner(
             who.name,
             replace(context, peers=peers, keyring=keyring),
@@ -226,13 +199,14 @@ class LearnerProcess:
     async def live(self, leave: Callable[[str], object] | None = None) -> None:
         """Run the learner to its end in a process of its own, whose signals ask it to leave.
 
-        Args:
-            leave: called with the signal's name; by default the learner leaves.
+        `leave` is called with the signal's name; by default the learner leaves.
         """
         who = self._run.who
         who.report(f"joining run {self._run.spec.settings.run!r} at {who.addresses[0]}")
         learner = self.learner
-        await live([learner], leave or learner.leave, starting=lambda: learner.state.starting)
+        await runtime.live(
+            [learner], leave or learner.leave, starting=lambda: learner.state.starting
+        )
 
     async def run(self) -> None:
         """Run the learner to its end in a process of the user's, to whom signals belong."""
@@ -260,11 +234,8 @@ def make_learner(
 ) -> LearnerActor:
     """Make the actor of a learner.
 
-    Args:
-        worker: computes digests off the event loop; by default a thread of this process.
-        rng: draws the jitter of its dialling; by default seeded by the operating system.
-        say: receives sentences for the person at its terminal.
-        kept: file in which an earlier process of this name left its moments.
+    The worker computes digests off the event loop, and `rng` draws the jitter of its dialling. An
+    earlier process of this name left its moments in `kept`.
     """
     worker = worker or ThreadWorker(name, lambda e: learner.fail("worker", e), finish=False)
     precision, updates = context.settings.precision, context.settings.update_precision
@@ -273,12 +244,6 @@ def make_learner(
     if updates.of_increments:
         worker.submit(lambda: load_increments(updates), lambda _: None)
     learner: LearnerActor = LearnerActor(
-        name,
-        context,
-        compute,
-        worker,
-        rng or chance(),
-        say=say,
-        kept=kept,
+        name, context, compute, worker, rng or chance(), say=say, kept=kept
     )
     return learner

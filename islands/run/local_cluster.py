@@ -1,7 +1,6 @@
 """A whole run on one machine: a hub whose syncer and learners are its child processes.
 
-Children are started by the documented commands, so the same processes run here as on many hosts;
-learners of other hosts may join as well.
+Children are started by the documented commands; learners of other hosts may join as well.
 """
 
 import sys
@@ -16,7 +15,6 @@ from islands.model.interfaces import Workload
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.addresses import split_address
 from islands.protocol.supervisor.launching import LEARNERS
-from islands.protocol.tape.process_entries import Damaged
 from islands.run.coordinator import Coordinator, CoordinatorSettings
 from islands.run.hosting.child_processes import ProcessLauncher
 from islands.run.hosting.process_output import LIMIT_BYTES
@@ -30,12 +28,8 @@ from islands.tasks.factory import task_words
 class LearnerSettings:
     """The settings with which learners are started on this machine.
 
-    Args:
-        count: number of learners at the beginning.
-        devices: the devices of each learner, in order; if empty, every learner sees all devices.
-        model_parallel: number of a learner's devices over which its parameters are sharded.
-        threads: number of XLA's CPU threads per learner; None: one.
-        cache: folder of compiled functions, shared by all learners.
+    Learners take `devices` in order; without any, each sees all. `threads` is the number of XLA's
+    CPU threads per learner; None: one. All learners share `cache`, a folder of compiled functions.
     """
 
     count: int
@@ -52,12 +46,10 @@ class Elsewhere(Protocol):
     """Starts learners on other machines, beside a hub's child processes."""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the learners that are started at the beginning."""
+    def names(self) -> tuple[str, ...]: ...
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """Learners of which an operator can add more, by the beginning of their names."""
+    def kinds(self) -> tuple[str, ...]: ...
 
     def beside(
         self, hub: Coordinator, ended: Callable[[str, ProcessEnd], None], children: Launcher
@@ -66,7 +58,6 @@ class Elsewhere(Protocol):
 
 
 CommandOf = Callable[[Coordinator, str, LearnerSettings], list[str]]
-"""Returns the argument list that starts a process of a name, as `command_of` does."""
 
 
 def local_hub(
@@ -80,14 +71,7 @@ def local_hub(
 ) -> H:
     """Make a hub that starts the syncer and the learners as its child processes.
 
-    Args:
-        settings: the hub's settings; a token is made if they name none.
-        claim: exclusive use of the run's folder.
-        workload: evaluates the published values.
-        learners: how many are started, and with what.
-        kind: the class of the hub.
-        command: how each process is started; None: as documented (`command_of`).
-        elsewhere: the learners that are started elsewhere; None for none.
+    A token is made if the settings name none. `elsewhere` starts further learners.
     """
     settings = replace(settings, connecting=_with_token(settings))
     names = tuple(f"learner-{index}" for index in range(learners.count))
@@ -123,23 +107,18 @@ def children(
         environment=environment,
         folder=hub.settings.folder,
         ended=ended,
-        damaged=lambda file: hub.folder.write(hub.elapsed_s, "hub", Damaged([file])),
         log_limit_bytes=min(LIMIT_BYTES, hub.settings.keeping.file_bytes),
     )
 
 
 def command_of(hub: Coordinator, name: str, learners: LearnerSettings) -> list[str]:
-    """Return the argument list that starts a process on the hub's host; it holds no secret.
-
-    Args:
-        hub: the run's hub, which must already listen.
-        name: the process to start: the syncer, or a learner.
-        learners: the settings of learners.
-    """
+    """Return the argument list that starts a process on the hub's host; it holds no secret."""
     settings = hub.settings
     python = [sys.executable, "-m"]
     supervisor = ["--supervisor", dialled(hub.network.url(SUPERVISOR), settings.listening)]
-    common = [*supervisor, *_connecting(settings.connecting), "--name", name]
+    known = ("token_file", "tls_ca", "tls_certificate", "tls_key")
+    connecting = _arguments(settings.connecting, known)
+    common = [*supervisor, *connecting, "--name", name]
     kept = ["--file_mib", f"{settings.keeping.file_mib:g}"]
     folder = ["--folder", str(settings.folder), *kept]
     if name == SYNCER:
@@ -155,7 +134,6 @@ def command_of(hub: Coordinator, name: str, learners: LearnerSettings) -> list[s
 
 
 def _with_token(settings: CoordinatorSettings) -> ConnectOptions:
-    """Return the options with a token, which children need even on loopback; make one if needed."""
     connecting = settings.connecting
     if connecting.token_file is not None or token_of(connecting) is not None:
         return connecting
@@ -177,10 +155,6 @@ def dialled(url: str, listening: ListenOptions) -> str:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _connecting(options: ConnectOptions) -> list[str]:
-    return _arguments(options, ("token_file", "tls_ca", "tls_certificate", "tls_key"))
 
 
 def listening_words(options: ListenOptions) -> list[str]:

@@ -13,13 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from islands.layout.leaves import VALUE_BYTES, Layout
-from islands.model.memory import (
-    ADAM_MOMENTS,
-    ROOM,
-    SyncerMemory,
-    TrainerMemory,
-    syncer_memory,
-)
+from islands.model import memory
 from islands.numerics.codecs import size_bytes
 from islands.numerics.outer import state_values
 from islands.protocol.settings.choices import MergeRule, Pattern, Precision, Trigger
@@ -38,13 +32,10 @@ SHARE_VALUES = 2
 class LearnerMemory:
     """Bytes on one learner, on its device unless said otherwise.
 
-    Args:
-        parameters: trainable and frozen parameters, in the model's own precision.
-        base: the published values that it adopted last, float32.
-        moments: the inner optimizer's state.
-        gradients: the gradients of one step, with all its temporaries and results where known.
-        snapshots: differences in transfer from the device, counted on device and host.
-        published: the host's copy of the published values, where updates are increments to them.
+    Parameters and the gradients of a step (with its temporaries, where they are known) are in the
+    model's own precision; `base`, the published values that it adopted last, is float32. Snapshots
+    are differences in transfer, counted on device and host. `published` is the host's copy of the
+    published values, where updates are increments to them.
     """
 
     parameters: int
@@ -62,36 +53,13 @@ class LearnerMemory:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run needs.
+    """What a run needs, in bytes; those per step are a mean.
 
-    Rates per second assume `step_time_s`, or one step per second where it is not known.
-
-    Args:
-        elements: N, the number of trainable elements.
-        fragments: P of the plan.
-        fragments_wanted: P asked for.
-        pattern: how tensors are spread over fragments.
-        smallest: bytes of the smallest fragment's value.
-        largest: bytes of the largest fragment's value.
-        learners: M, the number of learners.
-        step_time_s: seconds per step; None if not known.
-        moments_known: whether the optimizer's state was measured; if not, Adam's is assumed.
-        activations_known: whether XLA reported what a step makes and gives back.
-        learner: memory on each learner.
-        syncer: memory on the syncer.
-        start_bytes: what each learner receives when it joins.
-        up_per_step: bytes that a learner sends in a step, on average; at most, if it may choose.
-        up_per_step_least: the same in the coarsest precision that it may choose, in every round.
-        down_per_step: bytes that it receives in a step, on average.
-        disk_per_round: bytes that a round writes to the journal.
-        disk_per_step: bytes that are written in a step of the pace-setting learner, on average.
-        disk_bytes: bytes that the journal occupies.
-        pace_s: seconds between two rounds as compute sets the pace.
-        rounds_open: largest number of rounds that are open at once.
-        exchange_bytes: traffic of one round with one learner, both ways, for the largest fragment.
-        neighbours: with how many others a learner that gossips exchanges values in a round, on
-            average; 0 if a syncer merges.
-        warnings: sentences about settings that will work badly.
+    `up_per_step` is the most and `up_per_step_least` the least that a learner sends which chooses
+    its precision. Adam's moments are assumed if the optimizer's state was not measured. Compute
+    sets the time `pace_s` between two rounds; `exchange_bytes` is the traffic of one with one
+    learner, both ways, for the largest fragment. A learner that gossips exchanges values with so
+    many `neighbours` in a round, on average.
     """
 
     elements: int
@@ -105,7 +73,7 @@ class Estimate:
     moments_known: bool
     activations_known: bool
     learner: LearnerMemory
-    syncer: SyncerMemory
+    syncer: memory.SyncerMemory
     start_bytes: int
     up_per_step: float
     up_per_step_least: float
@@ -125,7 +93,7 @@ class Estimate:
 
     def host_bytes(self, learners: int) -> int:
         """Return what a host needs at least for the syncer and so many learners."""
-        return round(ROOM * (self.syncer.total + learners * self.learner.total))
+        return round(memory.ROOM * (self.syncer.total + learners * self.learner.total))
 
     def round_s(self, written_bytes_per_s: float) -> float:
         """Return the seconds between two rounds, given how fast the journal's disk writes.
@@ -150,7 +118,7 @@ def estimate(
     *,
     learners: int,
     step_time_s: float | None = None,
-    trainer: TrainerMemory | None = None,
+    trainer: memory.TrainerMemory | None = None,
 ) -> Estimate:
     """Estimate what a run of this layout needs."""
     learners = max(1, learners)
@@ -164,7 +132,9 @@ def estimate(
     trainable = sum(prod(leaf.shape) * DTYPE_BYTES.get(leaf.dtype, 4) for leaf in layout.leaves)
     at_once = sum(sorted(sizes)[-rounds_open:])
     copied = at_once // 2 if settings.precision.of_snapshots == "bfloat16" else at_once
-    held = trainer or TrainerMemory(trainable, value, ADAM_MOMENTS * trainable, trainable)
+    held = trainer or memory.TrainerMemory(
+        trainable, value, memory.ADAM_MOMENTS * trainable, trainable
+    )
     neighbours = neighbours_mean(settings.gossip, learners)
     shared = SHARE_VALUES * value * neighbours
     made = Estimate(
@@ -186,7 +156,7 @@ def estimate(
             snapshots=2 * SNAPSHOTS_PER_FRAGMENT * copied,
             published=left,
         ),
-        syncer=syncer_memory(layout, settings, learners),
+        syncer=memory.syncer_memory(layout, settings, learners),
         start_bytes=value,
         up_per_step=(shared or sum(sent)) / settings.interval_steps,
         up_per_step_least=(shared or min(sum(sent), sum(least))) / settings.interval_steps,
@@ -199,7 +169,7 @@ def estimate(
         exchange_bytes=max(sent) + max(published),
         neighbours=neighbours,
     )
-    return _with_warnings(made, settings)
+    return replace(made, warnings=tuple(_warnings(made, settings)))
 
 
 def _wire_bytes(layout: Layout, settings: RunSettings) -> Iterator[list[int]]:
@@ -210,10 +180,6 @@ def _wire_bytes(layout: Layout, settings: RunSettings) -> Iterator[list[int]]:
             size_bytes(fragment.size, codec, fragment.averages, settings.top_k_share)
             for fragment in layout.fragments
         ]
-
-
-def _with_warnings(made: Estimate, settings: RunSettings) -> Estimate:
-    return replace(made, warnings=tuple(_warnings(made, settings)))
 
 
 def _of_sparse(settings: RunSettings) -> list[str]:
@@ -253,18 +219,10 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
     overlong = overlong_because(settings.outer, settings.merge, merged)
     if overlong is not None:
         found.append(overlong)
-    if turns:
-        return found + _turn_warnings(settings, made.learners)
-    return found
-
-
-def _turn_warnings(settings: RunSettings, learners: int) -> list[str]:
-    """Return what does not fit so many learners where each is merged alone."""
-    found = []
-    if settings.staleness_max < learners:
+    if turns and settings.staleness_max < made.learners:
         found.append(
-            f"staleness_max is {settings.staleness_max} and {learners} learners are merged one "
-            "after the other: a base that is older is replaced, and the work since then is lost, "
-            f"so it should be at least {learners}"
+            f"staleness_max is {settings.staleness_max} and {made.learners} learners are merged "
+            "one after the other: a base that is older is replaced, and the work since then is "
+            f"lost, so it should be at least {made.learners}"
         )
     return found

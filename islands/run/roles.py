@@ -1,7 +1,6 @@
 """Factories of the syncer's and the observer's actors; `learner_process.py` has the learner's.
 
-A factory is given what the role uses on its machine: a disk, threads for heavy work, devices, a
-random generator. By default it uses threads of this process, and a generator without a fixed seed.
+By default a role uses threads of this process, and a random generator without a fixed seed.
 """
 
 import os
@@ -59,11 +58,8 @@ def make_observer(
 ) -> ObserverActor:
     """Make the actor of an observer.
 
-    Args:
-        evaluate: computes the figures of a model, given one flat value per fragment.
-        report: called with every evaluation: which values were judged, and their figures.
-        failed: called with the error that the user has to correct, when an evaluation fails.
-        interval_s: least time between two evaluations.
+    `report` is called with every evaluation: which values were judged, and their figures; `failed`
+    with the error that the user has to correct.
     """
 
     def worker(kind: str) -> ThreadWorker:
@@ -99,13 +95,9 @@ def make_syncer(
 ) -> SyncerActor:
     """Make the actor of a syncer.
 
-    Args:
-        disk: holds the journal, such as `journal_disk`; whoever opened it closes it.
-        shards: number of virtual shards in one pass over the data.
-        workers: do heavy work off the event loop; by default on threads of this process.
-        rng: decides which learner is asked for what.
-        initial: reads version 0 of a run that has no journal; None if a learner is to send it.
-        may_return: whether members may have outlived the journal of a run that has none.
+    Whoever opens the disk of the journal closes it. `initial` reads version 0 of a run that has no
+    journal; None if a learner is to send it. `may_return` says whether members may have outlived
+    the journal of a run that has none.
     """
     if workers is None:
         workers = worker_threads(name, lambda error: syncer.fail("worker", error))
@@ -136,11 +128,9 @@ def make_syncer(
 def journal_disk(folder: Path) -> RealDisk:
     """Lock the journal in a run's folder for this process alone, and return its disk.
 
-    On a file system without locks no other process is kept out; there the newest start owns the
-    journal, and an older one ends as soon as it sees that (`Journal.check_owner`).
+    On a file system without locks the newest start owns the journal (`Journal.check_owner`).
     """
-    place = folder / JOURNAL
-    lock = lock_folder(place, JOURNAL_LOCK, "syncer")
+    lock = lock_folder(folder / JOURNAL, JOURNAL_LOCK, "syncer")
     return epoch_disk(folder, JOURNAL, lock)
 
 
@@ -154,10 +144,8 @@ def hooks_of(
 ) -> Hooks:
     """Return the hooks by which a syncer exports the final values to its run's folder.
 
-    Args:
-        spec: the run's settings and task, for the metadata of the exported file.
-        context: the syncer's context; its tape is told if an export fails.
-        ready: called when the syncer has read its journal and listens.
+    If an export fails, the context's tape has it. `ready` is called when the syncer has read its
+    journal and listens.
     """
 
     def export(values: list[Floats], cut: FinalVersions) -> None:

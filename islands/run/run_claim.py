@@ -29,14 +29,8 @@ BEGINNING = (SPEC_FILE, PLAN_FILE, HUB_FILE, KEY_FILE, TOKEN_FILE)
 class Claim:
     """The folder of a run, which is this hub's alone until it closes the lock.
 
-    Args:
-        plan: the plan with which the run was begun.
-        changed: settings that differ from the last start's, as sentences; processes of that start
-            still have the old ones.
-        lock: the locked file.
-        folder: the run's folder.
-        made: whether this start made the folder.
-        resumed: whether the folder holds a run that goes on.
+    Processes of the last start still have the settings that `changed` names, as sentences. `made`
+    says that this start made the folder, `resumed` that it holds a run that goes on.
     """
 
     plan: RunPlan
@@ -89,15 +83,9 @@ def claim_folder(
 ) -> Claim:
     """Claim a run's folder for this process, with the plan it was begun with, or a new one.
 
-    What cannot work is refused before a folder is made. The hub writes the spec to it later, once
-    no process is left that has another one.
-
-    Args:
-        folder: the run's folder; made if missing.
-        spec: the settings and task that are wanted now.
-        workload: plans a new run; may be None where the folder holds one.
-        start_from: file with the initial values of a new run, if they are not the task's.
-        may_return: whether members of a hub whose folder was lost would find this one.
+    What cannot work is refused before a folder is made. The workload may be None where it holds a
+    run.
+    `may_return` says whether members of a hub whose folder was lost would find this one.
     """
     earlier = read(folder)
     if earlier is not None:
@@ -130,10 +118,7 @@ def claim_folder(
 def spec_in(folder: Path, spec: RunSpec, given: Collection[str] | None) -> RunSpec:
     """Return what a start in this folder runs: what the run there has, and what is given now.
 
-    Args:
-        folder: the run's folder.
-        spec: the settings and task that are wanted now, defaults included.
-        given: keys of those that the user gave; None for all.
+    `given` are the keys that the user gave; None for all.
     """
     earlier = read(folder)
     if earlier is None or given is None:
@@ -142,7 +127,6 @@ def spec_in(folder: Path, spec: RunSpec, given: Collection[str] | None) -> RunSp
 
 
 def check_plan(spec: RunSpec, plan: RunPlan) -> None:
-    """Check that a run can be told to those who join."""
     limits_of(plan.layout)
     check_told(spec.encode(), plan.encode())
 
@@ -159,6 +143,5 @@ def require_room(folder: Path, start_from: Path | None) -> None:
 
 
 def require_file(start_from: Path | None) -> None:
-    """Check that the file with a new run's initial values exists."""
     if start_from is not None and not start_from.is_file():
         raise UserError(f"start_from is {start_from}; there is no such file")

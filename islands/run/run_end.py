@@ -2,9 +2,6 @@
 
 The syncer decides the run's last rounds and what they merge (`protocol/syncer/closing.py`).
 
-One set of rules serves every composition: all roles in this process, a hub with processes of its
-own, and a simulated world.
-
 =====================================  =========================================================
 a process                              what follows
 =====================================  =========================================================
@@ -18,9 +15,8 @@ was given up by the supervisor         it is lost
 =====================================  =========================================================
 
 A run fails when its syncer is lost, or when no learner runs, will be started, or may return from
-another host. Its error is then that of the process that was lost last. The end of any other part
-that the run cannot do without (`on_failed`) fails it at once. The first conclusion stands: how
-processes end afterwards changes nothing.
+another host; its error is that of the process that was lost last. The end of any other part that
+it cannot do without (`on_failed`) fails it at once. The first conclusion stands.
 """
 
 from collections.abc import Collection
@@ -48,13 +44,10 @@ class ExitResponse(Enum):
 
 @dataclass(slots=True)
 class RunEnd:
-    """The state that decides whether and how a run has ended.
+    """Whether and how a run has ended.
 
-    Args:
-        reason: why the run has ended, as its syncer reported; None while it is in progress.
-        failure: why the run cannot go on; None if it can, or has ended as it should.
-        leaving: whether whoever started the processes is shutting them down; none is restarted.
-        lost: names of the processes that will not be restarted, as keys.
+    `reason` is why its syncer ended it, `failure` why it cannot go on. No process is restarted
+    while whoever started them is `leaving`, nor those that are `lost`.
     """
 
     reason: str | None = None
@@ -86,10 +79,8 @@ class RunEnd:
 
     def on_failed(self, part: str, error: BaseException) -> None:
         """Fail the run, because a part that it cannot do without has ended."""
-        if isinstance(error, IslandsError):
-            self._fail(error)
-        else:
-            self._fail(IslandsError(f"{part}: {error}"), error)
+        failure = error if isinstance(error, IslandsError) else IslandsError(f"{part}: {error}")
+        self._fail(failure, error)
 
     def on_process_ended(
         self, name: str, end: ProcessEnd, core: SupervisorMemory | None, awaited: Collection[str]
@@ -98,7 +89,10 @@ class RunEnd:
         if end.code == REPLACED and name == SYNCER:
             return ExitResponse.STEP_ASIDE
         if end.code == OF_NO_USE:
-            self._lose(name, _mendable(name, end), end.error, core, awaited)
+            failure = end.error  # of this process, or told by another
+            if not isinstance(failure, IslandsError):
+                failure = UserError(f"{name}: {end.sentence or end.told}")
+            self._lose(name, failure, end.error, core, awaited)
             return ExitResponse.NOTHING
         if end.error is not None:
             self._errors[name] = end.error
@@ -131,13 +125,6 @@ class RunEnd:
             failure.__cause__ = cause
 
 
-def _mendable(name: str, end: ProcessEnd) -> IslandsError:
-    """Return the error that the user must correct: the original one if it was raised here."""
-    if isinstance(end.error, IslandsError):
-        return end.error
-    return UserError(f"{name}: {end.sentence or end.told}")
-
-
 def has_live_syncer(core: SupervisorMemory) -> bool:
     """Return whether the supervisor sees a live syncer, on whatever host it runs."""
     return any(member.status is Status.LIVE for member in core.here[Role.SYNCER].values())
@@ -155,17 +142,13 @@ def can_still_train(
 ) -> bool:
     """Return whether a learner runs or may yet be started, here or on another host.
 
-    Args:
-        core: the supervisor's memory; None if it has not begun.
-        awaited: processes that run here, or are about to be started.
-        lost: processes that are not restarted: they ended too often, or a restart would be in vain.
+    Those that are `awaited` run here, or are about to be started.
     """
     may_train = set(awaited) | (set() if core is None else _expected(core))
     return bool(may_train - set(lost) - {SUPERVISOR, SYNCER, OBSERVER})
 
 
 def _expected(core: SupervisorMemory) -> set[str]:
-    """Return launched processes that may be restarted, and learners present from elsewhere."""
     present = {member.name for member in core.present(Role.LEARNER)}
     left = {name for name, member in core.members.items() if member.status is Status.LEFT}
     returning = set(core.launched) - left - set(core.drained)

@@ -23,7 +23,7 @@ NOT_ASKED = "not asked"
 
 
 class Health(IntEnum):
-    """The health of a learner; the value that needs a person's attention most comes first."""
+    """The health of a learner, worst first."""
 
     ILL = 0
     WAITING = 1
@@ -37,17 +37,9 @@ HEALTH = {Health.WELL: "well", Health.WAITING: "warn", Health.ILL: "ill"}
 class RunStatus:
     """The state of a hub's run at one moment.
 
-    Args:
-        figures: what the run and its learners did so far.
-        settings: what all members of the run agree on.
-        members: the supervisor's membership view, by name.
-        fragments: P of the plan.
-        elapsed_s: seconds since this hub began.
-        now_s: the time on the clock of `members`.
-        folder: the run's folder.
-        wall_s: wall time of the run, over all starts of its hub.
-        starts_in_s: seconds until a learner's process is started, by its name.
-        running: learners whose process runs on this machine, started by the hub.
+    `now_s` is on the clock of `members`, `elapsed_s` since this hub began, and `wall_s` over all
+    starts of it. `starts_in_s` has the seconds until a learner's process is started; `running` are
+    learners whose process the hub has started.
     """
 
     figures: RunFigures
@@ -67,7 +59,6 @@ class RunStatus:
 
     @property
     def phase(self) -> str:
-        """The phase of the run: starting, training, paused, blocked by its disk, or ending."""
         if any(member.phase is Phase.BLOCKED for member in self.members.values()):
             return "blocked"
         if self.figures.ending:
@@ -79,7 +70,7 @@ class RunStatus:
 
     @property
     def share(self) -> float | None:
-        """The share of the budget, of tokens or of time, that is used up; None without a budget."""
+        """The fraction of the budget, of tokens or of time, that is used up."""
         shares = []
         if self.settings.budget_tokens is not None:
             shares.append(self.tokens / self.settings.budget_tokens)
@@ -106,17 +97,14 @@ class RunStatus:
 
     @property
     def rate(self) -> float:
-        """The inner learning rate at the fleet's learning-rate clock."""
         return self.settings.learning_rate_at(self.figures.clock)
 
     @property
     def yield_so_far(self) -> float:
-        """The share of tokens that has reached the published parameters."""
         return self.figures.yield_of(self.fragments, self.tokens)
 
     @property
     def evaluation(self) -> Mapping[str, float]:
-        """The task's figures of the newest evaluation."""
         newest = self.figures.evaluations[-1] if self.figures.evaluations else {}
         return {name: value for name, value in newest.items() if name not in ABOUT}
 
@@ -166,15 +154,9 @@ class RunStatus:
 
 @dataclass(frozen=True, slots=True)
 class LearnerLine:
-    """One learner.
+    """One learner, and its state in one word.
 
-    Args:
-        name: its name.
-        state: one word for what it does or what is wrong with it.
-        health: whether it needs a person's attention.
-        figures: what it did.
-        silent_s: seconds since it was last heard; None if it is absent.
-        away: when an absent one comes back, as far as this hub knows; else "".
+    It was last heard `silent_s` ago; None if it is absent. `away` says when it comes back.
     """
 
     name: str
@@ -186,7 +168,6 @@ class LearnerLine:
 
     @property
     def tokens_per_s(self) -> float:
-        """The learner's speed while it steps, else 0."""
         steps = self.state in (*TRAINING, NOT_ASKED)
         return self.figures.tokens_per_s if steps else 0.0
 

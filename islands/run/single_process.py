@@ -1,9 +1,7 @@
 """A run whose hub and learners share one process, over memory links; each has a device thread.
 
-    system = LocalSystem(MyTask(), run_settings(budget_tokens=1_000_000), learners=3)
-    summary = asyncio.run(system.run(Path("runs/first")))
-
-It is the hub of any run (`coordinator.py`) with learners as tasks of its process.
+system = LocalSystem(MyTask(), run_settings(budget_tokens=1_000_000), learners=3)
+summary = asyncio.run(system.run(Path("runs/first")))
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Curves in MLflow, over the run's tokens; `MLFLOW_TRACKING_URI` and its siblings say where.
 
-Without it they are kept by MLflow's own default, below the folder in which the hub was started.
+Without it they are below the folder in which the hub was started.
 """
 
 import os

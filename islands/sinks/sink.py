@@ -1,7 +1,6 @@
 """The interface of a sink: it starts with a run, is given records, and ends with a summary.
 
-A record is a row of `metrics.jsonl` (docs/metrics.md has the fields). Numbers are passed on as they
-are, so every sink agrees with the file to the token.
+A record is a row of `metrics.jsonl` (docs/metrics.md has the fields).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,11 +50,8 @@ class Sink(Protocol):
 class RunFacts:
     """A run, as a sink is told of it.
 
-    Attributes:
-        name: Its name.
-        identity: Tells it from others of its name, and stays when its hub is restarted.
-        folder: Its folder.
-        settings: All its settings, by dotted names.
+    `identity` tells it from others of its name, and stays when its hub is restarted. Settings are
+    by dotted names.
     """
 
     name: str
@@ -94,10 +90,8 @@ def rows_in(lines: bytes) -> list[Row]:
 class Points(NamedTuple):
     """Points of curves at one place of the x axis.
 
-    Attributes:
-        whose: A learner's name; `None` for curves of the run.
-        tokens: Tokens that the run had processed.
-        values: The points by the names of their curves; none is missing its number.
+    `whose` is a learner's name, and None for curves of the run; `values` are by the names of their
+    curves.
     """
 
     whose: str | None
@@ -111,7 +105,7 @@ class Points(NamedTuple):
 
 
 def points_of(row: Row) -> Points | None:
-    """Return the points of a row; None if it has none, such as one of an older version."""
+    """Return the points of a row; None if it has none."""
     whose, at, found = None, "run_tokens", dict[str, object]()
     match row.get("kind"):
         case "step":

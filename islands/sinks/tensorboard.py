@@ -12,13 +12,10 @@ each learner   loss, tokens_per_s, step_time_s, gap_s, data_wait_s, bytes_up, by
                participation, staleness, `metrics/…`
 =============  =====================================================================================
 
-Only the first `LEARNERS_MOST` learners have a folder; `metrics.jsonl` has all of them.
-
-Events and their records are TensorBoard's own (the extra `tensorboard`); this module is imported
-where that is installed. The records go through the run's spool, because TensorBoard's
-`EventFileWriter` has a thread that ends at the first disk error, and writes one file without limit.
-TensorBoard reads all files of a folder in the order of their names; here a full file is closed, the
-next one begun, and the oldest removed.
+Only the first `LEARNERS_MOST` learners have a folder. The records go through the run's spool,
+because TensorBoard's `EventFileWriter` has a thread that ends at the first disk error, and writes
+one file without limit. TensorBoard reads all files of a folder in the order of their names; here a
+full file is closed, the next one begun, and the oldest removed.
 """
 
 import contextlib
@@ -55,17 +52,12 @@ FILE_NAME = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 class TensorBoard:
     """Writes the curves of a run.
 
-    Args:
-        folder: holds one folder for the run and one for each learner.
-        spool: writes the files on its own thread.
-        settings: the run's settings, which are shown beside the curves.
-        limit_bytes: size at which a file of the run is rotated.
+    A file of the run is rotated at `limit_bytes`.
     """
 
     def __init__(
         self, folder: Path, spool: Spool, settings: RunSettings, limit_bytes: int = LIMIT_BYTES
     ) -> None:
-        """Nothing is written before the first point."""
         self._folder = folder
         self._spool = spool
         self._limit_bytes = limit_bytes
@@ -80,11 +72,9 @@ class TensorBoard:
                 for tag, value in points.values.items():
                     files.add(tag, value, points.tokens)
 
-    def end(self, summary: Row | None) -> None:
-        """Do nothing: the spool writes what it was given."""
+    def end(self, summary: Row | None) -> None: ...
 
     def _files(self, whose: str | None) -> "EventFiles | None":
-        """Return the files of the run or of a learner; None where there is no room for them."""
         if whose is None:
             if self._settings is not None:
                 self._run.add_summary(_text("settings/text_summary", table_of(self._settings)), 0)
@@ -103,14 +93,10 @@ class TensorBoard:
 class EventFiles:
     """Writes the curves of one folder.
 
-    Args:
-        folder: where the files are kept.
-        spool: writes them on its own thread.
-        limit_bytes: size at which a file is rotated, and the most that earlier files may take.
+    A file is rotated at `limit_bytes`, which is the most that earlier files may take, too.
     """
 
     def __init__(self, folder: Path, spool: Spool, limit_bytes: int = LIMIT_BYTES) -> None:
-        """Nothing is written before the first point."""
         self._inlet = spool.inlet(_EventFile(folder, limit_bytes))
         self._wall = WallClock()
 
@@ -167,7 +153,6 @@ class _EventFile:
         self._file, self._size = file, len(version)
 
     def _drop_oldest(self) -> list[Path]:
-        """Remove the oldest files until the others are within the limit; return the others."""
         kept = sorted(self._folder.glob("*tfevents*"), key=lambda path: path.name)
         sizes = [path.stat().st_size for path in kept]
         while kept and sum(sizes) > self._limit_bytes:

@@ -33,7 +33,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from islands.run.hosting.process_identity import lives, marked, send_signal
+from islands.run.hosting.process_identity import marked, send_signal
 from tests.integration.programs import Entry, Program, Room, open_room, write_config
 
 FIRST_MERGES = 24
@@ -53,7 +53,7 @@ NAMED_AS = {
     "token": "the run's token is not",
 }
 """By which words one sees that a file is meant; of others it is their name."""
-OF_THE_LIVING = ("hub.json", "key", "token", "processes.json", "supervisor*", "run.json")
+OF_THE_LIVING = ("hub.json", "key", "token", "supervisor*", "run.json")
 
 
 def flip(path: Path) -> None:
@@ -118,8 +118,7 @@ class Bench:
             program.process.wait(LIMIT_S)
         self.room.programs.clear()
         for identity in marked(self.folder).values():
-            if lives(identity):
-                send_signal(identity, signal.SIGKILL)
+            send_signal(identity, signal.SIGKILL)
 
     def put_back(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -28,7 +28,7 @@ from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
 from islands.page import server
 from islands.page.report import write_report
-from islands.page.server import HubRun, PageSite
+from islands.page.server import LiveRun, PageSite
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.settings.run import RunSettings
@@ -207,7 +207,7 @@ class served:  # noqa: N801  used as a function
 
     def __init__(self, hub: CrowdedHub) -> None:
         self._network = WebsocketNetwork(MESSAGE_TYPES, report=print)
-        self._site = PageSite(HubRun(cast("Coordinator", hub)), None)
+        self._site = PageSite(LiveRun(cast("Coordinator", hub)), None)
 
     async def __aenter__(self) -> str:
         await self._network.open("127.0.0.1", 0)

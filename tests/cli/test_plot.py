@@ -55,7 +55,7 @@ def test_the_command_writes_the_picture(tmp_path: Path, capsys: pytest.CaptureFi
             ("run", "--figures", "loss,evaluation,loss,loss,loss,loss"),
             "figures and over make 12 panels, and a picture has room for 10; name fewer",
         ),
-        (("damaged",), "line 1 of damaged/metrics.jsonl is no row of metrics, nor is any other"),
+        (("damaged",), "no line of damaged/metrics.jsonl is a row of metrics"),
         (("empty",), "has nothing to draw yet: no learner has stepped"),
         (("nothing",), "is not the folder of a run: it has no metrics.jsonl"),
     ],

@@ -5,11 +5,11 @@ import pytest
 
 from islands.costs.bill import HUB, Stay, bill_of
 from islands.costs.bill_table import COLUMNS, ISLANDS_SHOWN, amount, as_json, table_of
-from islands.costs.places import Place
+from islands.costs.prices import Machines
 from tests.costs.test_prices import prices_of
 
-SPOT = Place("eu-west", "H100:8", preemptible=True, hosts=2)
-OWN = Place("on-premises", "H100:4")
+SPOT = Machines("eu-west", "H100:8", preemptible=True, hosts=2)
+OWN = Machines("on-premises", "H100:4")
 GB = 10**9
 
 
@@ -46,7 +46,7 @@ hub: {region: us-east}
 
 
 def test_an_island_without_a_price_is_named_and_not_counted_for_nothing() -> None:
-    stays = [Stay(f"tpu-{index}", Place("a", "TPU:4"), 3600.0) for index in range(3)]
+    stays = [Stay(f"tpu-{index}", Machines("a", "TPU:4"), 3600.0) for index in range(3)]
     bill = bill_of([*stays, Stay("lost", None, 1.0)], prices_of(TEXT_HERE))
     assert len(bill.missing) == 2
     assert "an hour of TPU in a" in bill.missing[0]

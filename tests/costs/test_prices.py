@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 from islands.cli.cost import prices_in
-from islands.costs.places import Place, matching
-from islands.costs.prices import Prices, Unpriced, read_prices
+from islands.costs.prices import Machines, Prices, Unpriced, read_prices
 from islands.protocol.errors import SettingsError
 
 TEXT = """
@@ -42,14 +41,14 @@ def test_a_file_of_prices_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "hour"),
     [
-        (Place("eu-west", "H100:8", preemptible=True, hosts=2), 24.0),
-        (Place("eu-west", "H100:8"), 32.0),
-        (Place("mars", "H100", preemptible=True), 5.0),
-        (Place("", "H100:4"), 20.0),
-        (Place("eu-west", hosts=3), 1.5),
+        (Machines("eu-west", "H100:8", preemptible=True, hosts=2), 24.0),
+        (Machines("eu-west", "H100:8"), 32.0),
+        (Machines("mars", "H100", preemptible=True), 5.0),
+        (Machines("", "H100:4"), 20.0),
+        (Machines("eu-west", hosts=3), 1.5),
     ],
 )
-def test_an_hour_costs_its_hosts_and_their_accelerators(place: Place, hour: float) -> None:
+def test_an_hour_costs_its_hosts_and_their_accelerators(place: Machines, hour: float) -> None:
     assert prices_of().hour_of(place) == hour
 
 
@@ -57,13 +56,13 @@ def test_an_hour_costs_its_hosts_and_their_accelerators(place: Place, hour: floa
     ("place", "sentence"),
     [
         (
-            Place("eu-west", "TPU:4"),
+            Machines("eu-west", "TPU:4"),
             "no price of an hour of TPU in eu-west .on_demand.; it is told",
         ),
-        (Place("mars"), "no price of an hour of a host in mars .on_demand.*by host_hour.mars"),
+        (Machines("mars"), "no price of an hour of a host in mars .on_demand.*by host_hour.mars"),
     ],
 )
-def test_a_price_that_is_missing_is_never_zero(place: Place, sentence: str) -> None:
+def test_a_price_that_is_missing_is_never_zero(place: Machines, sentence: str) -> None:
     """The sentence names the place in the file that would tell it."""
     with pytest.raises(Unpriced, match=sentence):
         prices_of().hour_of(place)
@@ -72,7 +71,7 @@ def test_a_price_that_is_missing_is_never_zero(place: Place, sentence: str) -> N
 def test_a_preemptible_host_without_such_a_price_is_told() -> None:
     prices = prices_of("accelerator_hour: {H100: {other: {on_demand: 4}}}")
     with pytest.raises(Unpriced, match=r"H100 in a .preemptible."):
-        prices.hour_of(Place("a", "H100", preemptible=True))
+        prices.hour_of(Machines("a", "H100", preemptible=True))
 
 
 def test_traffic_is_paid_where_it_leaves() -> None:
@@ -87,30 +86,29 @@ def test_traffic_is_paid_where_it_leaves() -> None:
 
 
 def test_the_first_pattern_that_matches_a_name_counts() -> None:
-    learners = prices_of().learners
-    assert matching("spot-7", learners) == Place("eu-west", "H100:8", preemptible=True, hosts=2)
-    assert matching("site-0", learners) == Place("on-premises")
-    assert matching("site-0", {"spot-*": Place()}) is None
+    prices = prices_of()
+    assert prices.machines_of("spot-7") == Machines("eu-west", "H100:8", preemptible=True, hosts=2)
+    assert prices.machines_of("site-0") == Machines("on-premises")
+    assert Prices(learners={"spot-*": Machines()}).machines_of("site-0") is None
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("acelerator_hour: {}", "acelerator_hour is not known; it may have currency,"),
-        ("host_hour: {a: -1}", "host_hour.a is -1.0; it must be in"),
-        ("host_hour: {a: .nan}", "host_hour.a is nan; it must be in"),
-        ("accelerator_hour: {H100: {a: {preemptible: 1e12}}}", "H100.a.preemptible is 1e12"),
+        ("acelerator_hour: {}", "unknown field `acelerator_hour`"),
+        ("host_hour: {a: -1}", "Expected `float` >= 0.0 - at `$.host_hour[...]`"),
+        ("host_hour: {a: .nan}", "- at `$.host_hour[...]`"),
+        ("accelerator_hour: {H100: {a: {preemptible: 1.0e+12}}}", "Expected `float` <= 1000000000"),
         ("accelerator_hour: {H100: 3}", "Expected `object`, got `int`"),
-        ("learners: {a: {regoin: x}}", "learners.a.regoin is not known; there are region,"),
-        ("learners: {a: 3}", "learners.a is 3; it must be a table of region,"),
-        ("learners: [a]", "learners is ['a']; it must be a table"),
+        ("learners: {a: {regoin: x}}", "unknown field `regoin` - at `$.learners[...]`"),
+        ("learners: {a: 3}", "Expected `object`, got `int` - at `$.learners[...]`"),
+        ("learners: [a]", "Expected `object`, got `array` - at `$.learners`"),
         ("learners: {a: {accelerators: 'H100:0'}}", "accelerators is 'H100:0'; it must be a kind"),
-        ("hub: {hosts: 0}", "hub: hosts is 0; it must be in [1, 100000]"),
+        ("hub: {hosts: 0}", "hosts is 0; it must be"),
     ],
 )
 def test_a_mistake_is_one_sentence_with_its_place(text: str, sentence: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        prices_of(text.replace("1e12", "1.0e+12"))
-    told = str(refused.value).replace("1000000000000.0", "1e12")
-    assert told.startswith("prices.yaml: ")
-    assert sentence in told
+        prices_of(text)
+    assert str(refused.value).startswith("prices.yaml: ")
+    assert sentence in str(refused.value)

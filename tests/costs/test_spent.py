@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from islands.costs.places import Place
+from islands.costs.prices import Machines
 from islands.costs.spent import (
+    Pace,
     Placed,
-    Rate,
     bill_of_run,
     hour_of,
     placed_by_engines,
@@ -100,10 +100,10 @@ def test_merged_tokens_are_those_of_each_island(tmp_path: Path) -> None:
 
 def test_an_engine_tells_the_place_and_the_time_before_a_first_step() -> None:
     figures = RunFigures({"a-0": LearnerFigures(present_s=50.0)})
-    placed = {"a-0": Placed(Place("x"), 10.0), "a-1": Placed(Place("x", hosts=2), 30.0)}
+    placed = {"a-0": Placed(Machines("x"), 10.0), "a-1": Placed(Machines("x", hosts=2), 30.0)}
     first, second = stays_of(figures, 99.0, 1, prices_of("{learners: {'*': {region: y}}}"), placed)
-    assert (first.paid_s, first.place) == (50.0, Place("x"))
-    assert (second.name, second.paid_s, second.place) == ("a-1", 30.0, Place("x", hosts=2))
+    assert (first.paid_s, first.machines) == (50.0, Machines("x"))
+    assert (second.name, second.paid_s, second.machines) == ("a-1", 30.0, Machines("x", hosts=2))
 
 
 def test_an_engines_records_tell_places(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_an_engines_records_tell_places(tmp_path: Path) -> None:
         "a-1": 0.0,
         "a-2": 25.0,
     }
-    assert placed["a-0"].place == Place("x", "H100:8", preemptible=True, hosts=2)
+    assert placed["a-0"].machines == Machines("x", "H100:8", preemptible=True, hosts=2)
     assert placed_by_engines(tmp_path / "none", 160.0) == {}
 
 
@@ -179,9 +179,9 @@ def test_traffic_is_that_of_all_processes(tmp_path: Path) -> None:
 
 def test_an_hour_of_a_plan_is_its_price() -> None:
     prices = prices_of("{host_hour: {x: 2}, traffic_gb: {x: {other: 1}, other: {other: 0}}}")
-    bill = hour_of({"a": Place("x"), "b": Place("x")}, prices)
+    bill = hour_of({"a": Machines("x"), "b": Machines("x")}, prices)
     assert (bill.whole.cost, bill.whole.cost_per_million) == (4.0, None)
-    bill = hour_of({"a": Place("x")}, prices, Rate(1e9 / 3600, 0.0, 1e6 / 3600))
+    bill = hour_of({"a": Machines("x")}, prices, Pace(1e9 / 3600, 0.0, 1e6 / 3600))
     assert bill.whole.cost_per_million == pytest.approx(3.0)
 
 

@@ -17,6 +17,7 @@ from islands.engines.engine import RunMark
 from islands.engines.hub import Joining, island_of
 from islands.engines.kubernetes_manifests import Mark, Placed, island_jobset
 from islands.engines.needs import Needs
+from islands.lab.faults.paths import free_port
 from tests.engines.kubernetes_api import KubernetesApi, served
 from tests.engines.kubernetes_host import Containers, Controllers, Manifest, kill
 from tests.integration.programs import (
@@ -32,7 +33,6 @@ from tests.integration.programs import (
     summary_of,
     write_config,
 )
-from tests.integration.test_several_hosts import free_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -16,7 +16,7 @@ from islands.model.workload import load_workload
 from islands.protocol.identities import Role
 from islands.protocol.messages.control import Note, StepFigures
 from islands.protocol.settings.run import RunSettings
-from islands.run.coordinator import Backend, Coordinator, CoordinatorSettings, start_nothing
+from islands.run.coordinator import Backend, Coordinator, CoordinatorSettings
 from islands.run.hosting.child_processes import ProcessLauncher
 from islands.run.local_cluster import LearnerSettings, local_hub
 from islands.run.records.summary import Summary
@@ -53,8 +53,8 @@ class WatchedHub(Coordinator):
         claim: Claim,
         workload: Workload,
         *,
-        launched: tuple[str, ...] = (),
-        backend: Backend = start_nothing,
+        launched: tuple[str, ...],
+        backend: Backend,
     ) -> None:
         self.merges: list[Merge] = []
         self.told: dict[str, StepFigures] = {}

@@ -23,7 +23,7 @@ from typing import TypeVar
 import msgspec
 import yaml
 
-from islands.run.hosting.process_identity import lives, read_records, send_signal
+from islands.run.hosting.process_identity import marked, send_signal
 
 T = TypeVar("T")
 
@@ -137,10 +137,9 @@ class Room:
             if program.process.poll() is None:
                 program.process.kill()
             program.process.wait(LIMIT_S)
-        for records in self.folder.rglob("processes.json"):
-            for identity in read_records(records).values():
-                if lives(identity):
-                    send_signal(identity, signal.SIGKILL)
+        for folder in (*self.folder.iterdir(), self.folder):
+            for identity in marked(folder).values():
+                send_signal(identity, signal.SIGKILL)
 
 
 @contextlib.asynccontextmanager
@@ -223,8 +222,7 @@ def summary_of(folder: Path) -> dict[str, object] | None:
 
 def pids(folder: Path) -> dict[str, int]:
     """The children of a hub that live, by name."""
-    records = read_records(folder / "processes.json")
-    return {name: identity.pid for name, identity in records.items() if lives(identity)}
+    return {name: identity.pid for name, identity in marked(folder).items()}
 
 
 def peak_bytes(pid: int) -> int:

@@ -25,12 +25,12 @@ from islands.cli.parsing import parse
 from islands.cli.run import make_hub
 from islands.files.tailing import Tail
 from islands.lab.faults.paths import HOST, free_port
-from islands.metrics.offering import offered
+from islands.metrics.service import metrics_served
 from islands.metrics.site import METRICS, STATUS
 from islands.metrics.sources import HubSource
+from islands.page.messages import encoded, live_figures
 from islands.page.report import run_lines
 from islands.page.server import PROTOCOL, show_page
-from islands.page.told import encoded, live_figures
 from islands.protocol.settings.run import Timing
 from islands.run.coordinator import Coordinator
 from islands.run.records.figures import restored
@@ -291,7 +291,7 @@ async def test_all_outputs_agree_to_the_token(tmp_path: Path) -> None:
         hub = make_hub(options, common.given)
         await hub.open()
         show_page(hub)
-        async with offered(hub):
+        async with metrics_served(hub):
             running = asyncio.create_task(hub.run())
             seen = merges(folder)
             await room.wait(lambda: merges(folder) > seen + MERGES)

@@ -5,7 +5,6 @@ import contextlib
 import random
 import re
 import socket
-import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,14 +47,6 @@ class Reading(Sleeping):
         labels = {"corpus": Path("corpus.txt").read_text().strip()}
         return replace(plan, layout=layout_of(at.leaves, at.fragments, at.pattern, labels))
 '''
-
-OTHER_PROTOCOL = """
-import runpy, sys
-import islands.protocol.messages.registry
-islands.protocol.messages.registry.PROTOCOL = 99
-sys.argv = sys.argv[1:]
-runpy.run_module("islands.learner", run_name="__main__", alter_sys=True)
-"""
 
 WEBSOCKET_FRAME_OF_A_GIBIBYTE = bytes([0x82, 0xFF]) + (1 << 30).to_bytes(8) + bytes(4) + bytes(1024)
 
@@ -147,16 +138,6 @@ async def test_a_wrong_token(run: Honest, tmp_path: Path) -> None:
     await run.refuses(run.learner("--token_file", other, token=False), "token|secret")
 
 
-@pytest.mark.long("test_a_wrong_token")
-async def test_no_token(run: Honest) -> None:
-    await run.refuses(run.learner(token=False), "token|secret")
-
-
-@pytest.mark.long("test_a_wrong_token")
-async def test_a_token_file_that_is_not_there(run: Honest) -> None:
-    await run.refuses(run.learner("--token_file", "nowhere", token=False), "nowhere", "copy")
-
-
 async def test_a_command_without_the_key_of_the_run(run: Honest, tmp_path: Path) -> None:
     key = secret(tmp_path, "this-is-not-the-key-of-the-run\n")
     told = await run.room.run(
@@ -185,15 +166,6 @@ async def test_a_task_that_cannot_be_imported(run: Honest, tmp_path: Path) -> No
     await run.refuses(run.learner(cwd=tmp_path), "reading_task", "cannot be loaded", "install")
 
 
-@pytest.mark.long("test_another_model")
-async def test_another_protocol(run: Honest) -> None:
-    words = ("--supervisor", run.address, "--token_file", str(run.token))
-    program = run.room.start_words(
-        (sys.executable, "-c", OTHER_PROTOCOL, "islands.learner", *words)
-    )
-    await run.refuses(program, "protocol 99", f"speaks {PROTOCOL}")
-
-
 async def test_a_name_that_is_taken_is_waited_for(run: Honest) -> None:
     second = run.learner("--name", "learner-0")
     await run.room.wait(lambda: "is taken by a live learner" in second.err)
@@ -206,13 +178,6 @@ async def test_a_name_that_is_taken_is_waited_for(run: Honest) -> None:
 
 
 # --- who is told something wrong ------------------------------------------------------------------
-
-
-@pytest.mark.long("test_a_busy_port")
-async def test_an_unknown_key_in_a_config(run: Honest, tmp_path: Path) -> None:
-    config = write_config(tmp_path / "typo.yaml", run={"budget_token": 100})
-    program = run.room.start("islands.cli", "run", config)
-    await run.refuses(program, "typo.yaml", "budget_token\\b", "budget_tokens")
 
 
 async def test_a_busy_port(run: Honest, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.programs import Room, logged, open_room, summary_of, write_config
+from tests.integration.programs import Room, open_room, write_config
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -16,11 +16,6 @@ class Lost(Sound):
     def batches(self, shard, position):
         open("nowhere/data.bin")
         yield from super().batches(shard, position)
-
-
-class Unmeasured(Sound):
-    def evaluate(self, params):
-        return {"norm": params["weights"]}
 """
 
 
@@ -54,17 +49,3 @@ async def test_a_loader_whose_file_is_missing_ends_the_run_with_its_line(tmp_pat
     for name in ("learner-0", "learner-1"):
         log = (folder / "processes" / name / "output.log").read_text()
         assert log.count("Traceback") <= 1, "it was not started again"
-
-
-@pytest.mark.long(
-    "tests/run/test_single_process.py::test_a_failing_evaluation_does_not_end_training"
-)
-async def test_an_evaluation_that_fails_is_told_and_training_goes_on(tmp_path: Path) -> None:
-    async with open_room(tmp_path) as room:
-        folder, config = started(room, "Unmeasured")
-        program = await room.run("islands.cli", "run", config, "--folder", folder)
-    assert program.process.returncode == 0, program
-    assert program.err.count("mine.py:13, in evaluate: KeyError: 'weights'") == 1
-    assert 'params["weights"]' in program.err
-    assert logged(folder, "evaluation_failed")
-    assert summary_of(folder) is not None

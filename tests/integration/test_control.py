@@ -118,14 +118,6 @@ async def test_the_token_of_the_folder_opens_the_door(
         assert (await tell(target_of(options), Verb.STATUS, "", 1)).done
 
 
-async def test_another_key_commands_nobody(tmp_path: Path) -> None:
-    async with hub(tmp_path):
-        (tmp_path / "other").write_text("o" * 32)
-        target = target_of(ControlOptions(folder=tmp_path, key_file=tmp_path / "other"))
-        with pytest.raises(RefusedError, match="not made with the run's key"):
-            await tell(target, Verb.STOP, "", 1)
-
-
 async def test_of_several_addresses_the_first_that_answers_is_told(tmp_path: Path) -> None:
     async with hub(tmp_path) as there:
         target = target_of(ControlOptions(folder=tmp_path))

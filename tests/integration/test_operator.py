@@ -1,28 +1,16 @@
-"""What an operator may ask of a run: each wish by the documented command, from another process."""
+"""More of a run, or another one from where it ended, by the documented command."""
 
-from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-import pytest_asyncio
 from safetensors.numpy import load_file, save_file
 
-from islands.protocol.identities import Phase
-from islands.protocol.messages.control import StepFigures
-from islands.protocol.settings.run import RunSettings, Timing
 from islands.settings.run_spec import read
 from messaging.codec.tensors import as_buffer, digest
-from tests.integration.fleet import WatchedHub, make_fleet, running
 from tests.integration.programs import (
-    LIMIT_S,
-    Room,
-    control,
     entries,
     imbalance,
-    logged,
-    merges,
     open_room,
     processed,
     summary_of,
@@ -30,102 +18,6 @@ from tests.integration.programs import (
 )
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
-
-PAIR = ("learner-0", "learner-1")
-Place = tuple[Room, WatchedHub]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
-    """A run of two learners that merges, and a room for its operator; for the first tests."""
-    folder = tmp_path_factory.mktemp("operator")
-    timing = Timing(heartbeat_s=0.25)  # figures come with heartbeats
-    settings = RunSettings(run="watched", interval_steps=8, fragments=4, timing=timing)
-    task: dict[str, object] = {"step_s": 0.05, "megabytes": 0.25}
-    hub = make_fleet(folder / "run", settings, task, learners=2)
-    async with open_room(folder) as room, running(hub):
-        await hub.wait_merge_of(PAIR, LIMIT_S)
-        yield room, hub
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_an_operator_sees_who_is_here(place: Place) -> None:
-    told = await control(place[0], "status")
-    for name in (*PAIR, "syncer"):
-        assert name in told.out
-    assert "run watched goes on with 2 learners, 2 of them live" in told.out
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_a_learner_is_added_and_drained(place: Place) -> None:
-    room, hub = place
-    assert "started learner-2" in (await control(room, "add")).out
-    await hub.wait_merge_of(("learner-2",), LIMIT_S)
-    await control(room, "drain", "learner-2")
-    await hub.wait_until(lambda: "learner-2" not in hub.launcher, LIMIT_S)
-    await hub.wait_merge_of(PAIR, LIMIT_S)
-    assert hub.launcher.names() == ["syncer", *PAIR]
-    folder = room.folder / "run"
-
-    def ends() -> list[object]:
-        told = logged(folder, "process_ended", actor="hub", name="learner-2")
-        return [end["error"] for end in told]
-
-    await hub.wait_until(lambda: bool(ends()), LIMIT_S)  # the log is written beside the run
-    assert ends() == [""]
-    assert logged(folder, "left", name="learner-2", reason="drained by an operator")
-    nobody = await control(room, "drain", "nobody", code=1)
-    assert "there is no learner 'nobody' here; the learners are: learner-0, learner-1" in nobody.out
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_a_paused_run_does_not_step_until_it_is_resumed(place: Place) -> None:
-    room, hub = place
-    await control(room, "pause")
-    members = hub.members
-    await hub.wait_until(lambda: all(members[n].phase is Phase.PAUSED for n in PAIR), LIMIT_S)
-    await reported(hub)
-    steps = {name: hub.told[name].steps for name in PAIR}
-    assert "is paused" in (await control(room, "status")).out
-    await reported(hub)
-    assert {name: hub.told[name].steps for name in PAIR} == steps
-    await control(room, "resume")
-    await hub.wait_merge_of(PAIR, LIMIT_S)
-    assert "goes on" in (await control(room, "status")).out
-
-
-async def reported(hub: WatchedHub) -> None:
-    """Wait until both learners have told their figures once more, and again."""
-    for _ in range(2):
-        told = [hub.told[name] for name in PAIR]
-        await hub.wait_until(partial(_all_new, hub, told), LIMIT_S)
-
-
-def _all_new(hub: WatchedHub, told: list[StepFigures]) -> bool:
-    return all(hub.told[name] is not old for name, old in zip(PAIR, told, strict=True))
-
-
-@pytest.mark.long(
-    "tests/integration/test_processes.py::test_a_killed_learner_is_started_again_and_merges"
-)
-async def test_a_stopped_run_has_a_proper_end(tmp_path: Path) -> None:
-    config = write_config(tmp_path / "run.yaml", learners=2)
-    folder = tmp_path / "run"
-    async with open_room(tmp_path) as room:
-        run = room.start("islands.cli", "run", config, "--folder", folder)
-        await room.wait(lambda: merges(folder) > 2)
-        await control(room, "stop")
-        assert await room.ended(run) == 0
-        after = await control(room, "status", code=1)
-    assert "Traceback" not in after.err
-    summary = summary_of(folder)
-    assert summary is not None
-    assert imbalance(summary) == 0
-    assert summary["reason"] == "stopped by an operator"
-    assert (folder / "final.safetensors").exists()
-
-
-# --- more of a run, or another one from where it ended --------------------------------------------
 
 
 @pytest.mark.long("tests/lab/world/test_operator.py::test_a_run_that_has_ended_can_be_extended")

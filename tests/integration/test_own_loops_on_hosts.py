@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from islands.lab.faults.paths import free_port
 from tests.compiling import QUICKLY_COMPILED
 from tests.integration.programs import (
     Program,
@@ -19,7 +20,6 @@ from tests.integration.programs import (
     summary_of,
 )
 from tests.integration.test_own_loops import hub_of, loss_of
-from tests.integration.test_several_hosts import free_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -137,16 +137,3 @@ async def test_a_process_that_is_lost_or_fails_ends_the_others(tmp_path: Path) -
         assert await room.ended(first, ENDS_S) != 0, str(first)
         assert await room.ended(second, ENDS_S) != 0, str(second)
         assert re.search(r"it ends: rank 1 \(.*\): my own mistake", first.err), first.err
-
-
-@pytest.mark.long(
-    "tests/integration/test_several_hosts.py::test_hosts_that_were_started_otherwise_are_told_why"
-)
-async def test_processes_that_were_told_otherwise_end_with_a_sentence(tmp_path: Path) -> None:
-    async with open_room(tmp_path) as room:
-        _, address = await hub_of(room, "functional", LONG)
-        both = loops(room, address, "ana", more="loop.ROWS = 32")
-        for each in both:
-            assert await room.ended(each) != 0, str(each)
-            assert "tokens_per_step is '32' at rank 1" in each.err
-            assert "and '16' at rank 0" in each.err

@@ -4,25 +4,34 @@ import asyncio
 import contextlib
 import importlib.util
 import os
+import shutil
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 import pytest
+import pytest_asyncio
 
+import islands
 from islands.cli.control import target_of, tell
-from islands.protocol.messages.control import CommandAnswer, Verb
-from islands.protocol.settings.run import RunSettings
+from islands.protocol.identities import Phase
+from islands.protocol.messages.control import CommandAnswer, StepFigures, Verb
+from islands.protocol.settings.presets import PRESETS, Preset
+from islands.protocol.settings.run import RunSettings, Timing
+from islands.run.roles import journal_disk
 from islands.settings.commands import ControlOptions
 from tests.integration.fleet import WatchedHub, make_fleet, running
 from tests.integration.programs import (
     LIMIT_S,
     Program,
     Room,
+    control,
     entries,
     hub_address,
     imbalance,
@@ -40,11 +49,20 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 SLEEPING: dict[str, object] = {"step_s": 0.02, "megabytes": 0.25}
 PAIR = ("learner-0", "learner-1")
+AWAY_S = 6.0
 
 
-def fleet(folder: Path, *, budget_tokens: int | None, learners: int = 2) -> WatchedHub:
+def fleet(
+    folder: Path,
+    *,
+    budget_tokens: int | None,
+    learners: int = 2,
+    timing: Timing | None = None,
+    **task: object,
+) -> WatchedHub:
     settings = RunSettings(run="fleet", interval_steps=8, fragments=4, budget_tokens=budget_tokens)
-    return make_fleet(folder, settings, SLEEPING, learners=learners)
+    settings = replace(settings, timing=timing or settings.timing)
+    return make_fleet(folder, settings, {**SLEEPING, **task}, learners=learners)
 
 
 async def stop(folder: Path) -> CommandAnswer:
@@ -74,7 +92,86 @@ def told_versions(tape: Path, kind: str) -> list[tuple[int, str]]:
     return [msgspec.convert((e["fragment"], e["version"]), tuple[int, str]) for e in found]
 
 
-# --- one process after the other ------------------------------------------------------------------
+Place = tuple[Room, WatchedHub]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
+    """A run of two learners that merges, and a room for its operator, who stops it in the end."""
+    folder = tmp_path_factory.mktemp("shared")
+    hub = fleet(folder / "run", budget_tokens=None)
+    async with open_room(folder) as room, running(hub) as run:
+        await hub.wait_merge_of(PAIR, LIMIT_S)
+        yield room, hub
+        await control(room, "stop")
+        summary = await end_of(run)
+    assert summary["reason"] == "stopped by an operator"
+    assert imbalance(summary) == 0
+    assert (folder / "run" / "final.safetensors").exists()
+
+
+def times_admitted(hub: WatchedHub) -> dict[str, int]:
+    return {name: one.incarnations for name, one in hub.folder.figures.learners.items()}
+
+
+# --- one run, and what is done to it --------------------------------------------------------------
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_operator_sees_who_is_here(place: Place) -> None:
+    told = await control(place[0], "status")
+    for name in (*PAIR, "syncer"):
+        assert name in told.out
+    assert "run fleet goes on with 2 learners, 2 of them live" in told.out
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_learner_is_added_and_drained(place: Place) -> None:
+    room, hub = place
+    assert "started learner-2" in (await control(room, "add")).out
+    await hub.wait_merge_of(("learner-2",), LIMIT_S)
+    await control(room, "drain", "learner-2")
+    await hub.wait_until(lambda: "learner-2" not in hub.launcher, LIMIT_S)
+    await hub.wait_merge_of(PAIR, LIMIT_S)
+    assert sorted(hub.launcher.names()) == [*PAIR, "syncer"]
+    folder = room.folder / "run"
+
+    def ends() -> list[object]:
+        told = logged(folder, "process_ended", actor="hub", name="learner-2")
+        return [end["error"] for end in told]
+
+    await hub.wait_until(lambda: bool(ends()), LIMIT_S)  # the log is written beside the run
+    assert ends() == [""]
+    assert logged(folder, "left", name="learner-2", reason="drained by an operator")
+    nobody = await control(room, "drain", "nobody", code=1)
+    assert "there is no learner 'nobody' here; the learners are: learner-0, learner-1" in nobody.out
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_paused_run_does_not_step_until_it_is_resumed(place: Place) -> None:
+    room, hub = place
+    await control(room, "pause")
+    members = hub.members
+    await hub.wait_until(lambda: all(members[n].phase is Phase.PAUSED for n in PAIR), LIMIT_S)
+    await reported(hub)
+    steps = {name: hub.told[name].steps for name in PAIR}
+    assert "is paused" in (await control(room, "status")).out
+    await reported(hub)
+    assert {name: hub.told[name].steps for name in PAIR} == steps
+    await control(room, "resume")
+    await hub.wait_merge_of(PAIR, LIMIT_S)
+    assert "goes on" in (await control(room, "status")).out
+
+
+async def reported(hub: WatchedHub) -> None:
+    """Wait until both learners have told their figures once more, and again."""
+    for _ in range(2):
+        told = [hub.told[name] for name in PAIR]
+        await hub.wait_until(partial(_all_new, hub, told), LIMIT_S)
+
+
+def _all_new(hub: WatchedHub, told: list[StepFigures]) -> bool:
+    return all(hub.told[name] is not old for name, old in zip(PAIR, told, strict=True))
 
 
 async def test_a_run_spends_its_budget_to_the_token(tmp_path: Path) -> None:
@@ -90,46 +187,37 @@ async def test_a_run_spends_its_budget_to_the_token(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "final.safetensors").exists()
 
 
-async def test_a_killed_learner_is_started_again_and_merges(tmp_path: Path) -> None:
-    hub = fleet(tmp_path / "run", budget_tokens=None)
-    async with running(hub) as run:
-        await hub.wait_merge_of(PAIR, LIMIT_S)
-        before = hub.launcher.pid("learner-1")
-        hub.launcher.kill("learner-1")
-        await hub.wait_until(lambda: hub.launcher.pid("learner-1") not in (None, before), LIMIT_S)
-        await hub.wait_merge_of(("learner-1",), LIMIT_S)
-        assert (await stop(tmp_path / "run")).done
-        summary = await end_of(run)
-    assert summary["rejoins"] == 1
-    assert len(logged(tmp_path / "run", "evicted", name="learner-1")) == 1
-    assert incarnations(summary) == {"learner-0": 1, "learner-1": 2}
-    assert imbalance(summary) == 0
-    assert summary["reason"] == "stopped by an operator"
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_killed_learner_is_started_again_and_merges(place: Place) -> None:
+    room, hub = place
+    before, pid = times_admitted(hub), hub.launcher.pid("learner-1")
+    hub.launcher.kill("learner-1")
+    await hub.wait_until(lambda: hub.launcher.pid("learner-1") not in (None, pid), LIMIT_S)
+    await hub.wait_until(lambda: times_admitted(hub) != before, LIMIT_S)
+    await hub.wait_merge_of(("learner-1",), LIMIT_S)
+    assert len(logged(room.folder / "run", "evicted", name="learner-1")) == 1
+    assert times_admitted(hub) == {**before, "learner-1": before["learner-1"] + 1}
 
 
-async def test_learners_step_on_while_the_syncer_is_away(tmp_path: Path) -> None:
-    hub = fleet(tmp_path / "run", budget_tokens=None)
-    async with running(hub) as run:
-        await hub.wait_merge_of(PAIR, LIMIT_S)
-        # Once its pace is known, a learner is granted what lasts for an outage.
-        await hub.wait_until(lambda: set(PAIR) <= set(hub.told), LIMIT_S)
-        await hub.wait_until(lambda: all(hub.told[name].steps > 60 for name in PAIR), LIMIT_S)
-        hub.cluster.hold("syncer", LIMIT_S)
-        hub.launcher.kill("syncer")
-        await hub.wait_until(lambda: "syncer" not in hub.launcher, LIMIT_S)
-        await hub.wait_until(lambda: set(PAIR) <= set(hub.told), LIMIT_S)
-        steps = {name: hub.told[name].steps for name in PAIR}
-        await hub.wait_until(
-            lambda: all(hub.told[name].steps > steps[name] + 20 for name in PAIR), LIMIT_S
-        )
-        assert "syncer" not in hub.launcher
-        hub.cluster.hold("syncer", 0.0)
-        await hub.wait_merge_of(PAIR, LIMIT_S)
-        await stop(tmp_path / "run")
-        summary = await end_of(run)
-    assert imbalance(summary) == 0
-    assert incarnations(summary) == dict.fromkeys(PAIR, 1)
-    tapes = tmp_path / "run" / "processes"
+@pytest.mark.asyncio(loop_scope="module")
+async def test_learners_step_on_while_the_syncer_is_away(place: Place) -> None:
+    room, hub = place
+    before = times_admitted(hub)
+    # Once its pace is known, a learner is granted what lasts for an outage.
+    await hub.wait_until(lambda: set(PAIR) <= set(hub.told), LIMIT_S)
+    await hub.wait_until(lambda: all(hub.told[name].steps > 60 for name in PAIR), LIMIT_S)
+    hub.cluster.hold("syncer", LIMIT_S)
+    hub.launcher.kill("syncer")
+    await hub.wait_until(lambda: "syncer" not in hub.launcher, LIMIT_S)
+    steps = {name: hub.told[name].steps for name in PAIR}
+    await hub.wait_until(
+        lambda: all(hub.told[name].steps > steps[name] + 20 for name in PAIR), LIMIT_S
+    )
+    assert "syncer" not in hub.launcher
+    hub.cluster.hold("syncer", 0.0)
+    await hub.wait_merge_of(PAIR, LIMIT_S)
+    assert times_admitted(hub) == before
+    tapes = room.folder / "run" / "processes"
     starts = entries(tapes / "syncer" / "tape.jsonl", "started")
     assert [start["epoch"] for start in starts] == [1, 2]
     assert starts[1]["resumed"]
@@ -138,23 +226,69 @@ async def test_learners_step_on_while_the_syncer_is_away(tmp_path: Path) -> None
         assert only_grow(told_versions(tapes / name / "tape.jsonl", "adopted"))
 
 
-async def test_a_learner_that_is_terminated_leaves_in_order(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    hub = fleet(folder, budget_tokens=None, learners=1)
-    async with open_room(tmp_path) as room, running(hub) as run:
-        address = hub_address(folder)
-        admitted = ("--supervisor", address, "--token_file", folder / "token")
-        guest = room.start("islands.learner", *admitted, "--name", "guest")
-        await hub.wait_merge_of(("guest",), LIMIT_S)
-        guest.process.send_signal(signal.SIGTERM)
-        assert await room.ended(guest) == 0
-        await hub.wait_merge_of(("learner-0",), LIMIT_S)
-        await stop(folder)
-        summary = await end_of(run)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_learner_that_is_terminated_leaves_in_order(place: Place) -> None:
+    room, hub = place
+    folder = room.folder / "run"
+    admitted = ("--supervisor", hub_address(folder), "--token_file", folder / "token")
+    guest = room.start("islands.learner", *admitted, "--name", "guest")
+    await hub.wait_merge_of(("guest",), LIMIT_S)
+    guest.process.send_signal(signal.SIGTERM)
+    assert await room.ended(guest) == 0
+    await hub.wait_merge_of(("learner-0",), LIMIT_S)
     assert "SIGTERM: leaving in order" in guest.err
     assert [entry["reason"] for entry in logged(folder, "left", name="guest")] == ["SIGTERM"]
-    assert summary["evictions"] == 0
+    assert not logged(folder, "evicted", name="guest")
+
+
+async def test_a_learner_with_a_long_first_step_is_not_killed_in_it(tmp_path: Path) -> None:
+    timing = Timing(heartbeat_s=0.2, stalled_s=2.0, compile_s=40.0)
+    hub = fleet(tmp_path / "run", budget_tokens=1600, learners=1, timing=timing, first_step_s=6.0)
+    async with running(hub) as run:
+        await hub.wait_merge_of(("learner-0",), LIMIT_S)
+        summary = await end_of(run)
+    assert summary["tokens"] == 1600
+    assert incarnations(summary) == {"learner-0": 1}
+    assert logged(tmp_path / "run", "killed") == []
+    assert logged(tmp_path / "run", "status", status="stalled") == []
+
+
+def met(folder: Path, name: str, other: str = "") -> int:
+    """In how many rounds a learner has met another one, or anybody."""
+    told = entries(folder / "processes" / name / "tape.jsonl", "gossip")
+    return sum(not other or other in str(entry["partners"]) for entry in told)
+
+
+@pytest.mark.long(
+    "tests/lab/world/test_gossip.py::test_a_restarted_learner_begins_with_the_values_of_one_that_trains"
+)
+async def test_a_killed_learner_holds_up_nobody_and_comes_back(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    settings = replace(PRESETS[Preset.GOSSIP], run="fleet", interval_steps=10, budget_tokens=None)
+    hub = make_fleet(folder, settings, SLEEPING, learners=3)
+
+    async def meet(name: str, other: str, times: int) -> None:
+        known = met(folder, name, other)
+        await hub.wait_until(lambda: met(folder, name, other) >= known + times, LIMIT_S)
+
+    async with running(hub) as run:
+        await meet("learner-0", "learner-1", 2)
+        before = hub.launcher.pid("learner-1")
+        hub.launcher.kill("learner-1")
+        await meet("learner-0", "learner-2", 2)
+        await hub.wait_until(lambda: hub.launcher.pid("learner-1") not in (None, before), LIMIT_S)
+        await meet("learner-1", "learner-0", 2)
+        assert (await stop(folder)).done
+        summary = await end_of(run)
+    assert entries(folder / "processes" / "learner-1" / "tape.jsonl", "took_over")
+    assert incarnations(summary) == {"learner-0": 1, "learner-1": 2, "learner-2": 1}
     assert imbalance(summary) == 0
+    assert len(set(processed(summary))) == 1
+    assert (summary_of(folder) or {}).get("reason") == summary["reason"]
+    assert not any(
+        entries(folder / "processes" / n / "tape.jsonl", "share_refused")
+        for n in incarnations(summary)
+    )
 
 
 # --- the hub --------------------------------------------------------------------------------------
@@ -338,6 +472,97 @@ def drained(terminal: int) -> bool:
     return True
 
 
+async def test_ctrl_c_leaves_a_final_file(tmp_path: Path) -> None:
+    async with open_room(tmp_path) as room:
+        folder = tmp_path / "run"
+        config = write_config(tmp_path / "run.yaml", learners=1)
+        program = room.start("islands.cli", "run", config, "--folder", folder)
+        await room.wait(lambda: merges(folder) > 2)
+        program.process.send_signal(signal.SIGINT)
+        assert await room.ended(program) == 0, program
+    told = islands.described(folder)
+    assert str(told["reason"]).startswith("stopped")
+    assert isinstance(told["tokens"], int)
+    assert told["tokens"] > 0
+    assert told["task"] == "islands.lab.toys.toy_workload:Sleeping"
+    assert islands.load(folder)
+
+
+async def test_a_hub_is_ready_once_its_syncer_has_read_its_journal(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "run.yaml")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)  # noqa: FBT003  (the only form there is)
+        heard: list[str] = []
+
+        def ready() -> bool:
+            try:
+                heard.append(manager.recv(4096).decode())
+            except BlockingIOError:
+                return False
+            return heard[-1].startswith("READY=1")
+
+        async with open_room(tmp_path) as room:
+            words = ("--config", config, "--folder", tmp_path / "run")
+            room.start(
+                "islands.syncer", *words, environment={"NOTIFY_SOCKET": str(tmp_path / "notify")}
+            )
+            await room.wait(ready)
+            assert heard[0] == "STATUS=starting"
+            assert (tmp_path / "run" / "journal" / "epoch.a").exists()
+            assert (tmp_path / "run" / "hub.json").exists()
+
+
+async def test_a_second_start_is_refused_while_the_first_one_lives(tmp_path: Path) -> None:
+    words = ("--supervisor", "ws://127.0.0.1:9", "--wait_s", "80", "--folder", "run")
+    async with open_room(tmp_path) as room:
+        first = room.start("islands.syncer", *words)
+        await room.wait(lambda: "waiting for the supervisor" in first.err)
+        second = await room.run("islands.syncer", *words)
+        assert second.process.returncode == 2
+        (line,) = second.err.splitlines()
+        assert "run/journal is in use by another syncer" in line
+        assert first.process.poll() is None
+        first.process.kill()
+        first.process.wait()
+        journal_disk(tmp_path / "run").close()
+
+
+async def swap(hub: WatchedHub, source: Path, target: Path) -> None:
+    """Kill the syncer, and while it is away replace one folder by a copy of the other."""
+    hub.cluster.hold("syncer", AWAY_S)
+    hub.launcher.kill("syncer")
+    await hub.wait_until(lambda: "syncer" not in hub.launcher, LIMIT_S)
+    await asyncio.to_thread(shutil.rmtree, target, ignore_errors=True)
+    await asyncio.to_thread(shutil.copytree, source, target)
+    await hub.wait_merge_of(PAIR, LIMIT_S)
+
+
+@pytest.mark.long(
+    "tests/lab/world/test_lost_folder.py::test_a_copy_from_before_another_start_ends_once_and_then_goes_on"
+)
+async def test_a_run_goes_on_from_a_copy_of_its_journal(tmp_path: Path) -> None:
+    """The copy of its epoch beside the folder tells of the starts since, so it begins a later one.
+
+    Learners hold what it has never heard of, so they begin a new account.
+    """
+    folder, copy = tmp_path / "run", tmp_path / "copy"
+    hub = fleet(folder, budget_tokens=None)
+    async with running(hub) as run:
+        await hub.wait_merge_of(PAIR, LIMIT_S)
+        await swap(hub, folder / "journal", copy)
+        merged = len(hub.merges)
+        await hub.wait_until(lambda: len(hub.merges) > merged + 8, LIMIT_S)
+        await swap(hub, copy, folder / "journal")
+        await stop(folder)
+        summary = await end_of(run)
+    assert imbalance(summary) == 0
+    ends = [end for end in logged(folder, "process_ended", actor="hub") if end["error"]]
+    assert [end["name"] for end in ends] == ["syncer"] * 2
+    assert [str(end["error"]).partition(":")[0] for end in ends] == ["killed by SIGKILL"] * 2
+    assert summary["reason"] == "stopped by an operator"
+
+
 # --- every role a command of its own --------------------------------------------------------------
 
 
@@ -436,8 +661,7 @@ def seen(room: Room, secrets: list[Path]) -> Iterator[tuple[str, bytes]]:
         if path.is_file() and path not in secrets:
             yield str(path), path.read_bytes()
     living = [program.pid for program in room.programs if program.process.poll() is None]
-    for records in sorted(room.folder.rglob("processes.json")):
-        living += pids(records.parent).values()
+    living += pids(room.folder / "run").values()
     for pid in living:
         path = Path(f"/proc/{pid}/cmdline")
         if path.exists():

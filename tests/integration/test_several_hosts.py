@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 from pathlib import Path
 
 import msgspec
@@ -11,6 +10,7 @@ import pytest
 
 from islands.island.health import SILENT_TICKS
 from islands.island.host_watchdog import ASKED_TO_END
+from islands.lab.faults.paths import free_port
 from islands.protocol.errors import OF_NO_USE
 from islands.run.hosting.process_identity import facts
 from tests.compiling import QUICKLY_COMPILED
@@ -30,13 +30,6 @@ from tests.integration.programs import (
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 LONG = 10**9  # tokens: no test spends so many
-
-
-def free_port() -> int:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port: int = unused.getsockname()[1]
-        return port
 
 
 async def hub_of(room: Room, budget: int, **more: object) -> tuple[Program, str]:

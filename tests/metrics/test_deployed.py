@@ -1,4 +1,4 @@
-"""Rules and dashboard of `deploy/` name metrics that exist, and Prometheus reads them."""
+"""Metrics are documented; rules and dashboard of `deploy/` name those that exist."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from islands.metrics.catalogue import BY_NAME
+from islands.metrics.catalogue import BY_NAME, METRICS
 from tests.benchmarks.alert_faults import FAULTS
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -138,3 +138,19 @@ def prometheus_test(rule: str) -> dict[str, object]:
         for step, count in counts.items()
     ]
     return {"interval": f"{STEP_S}s", "input_series": series, "promql_expr_test": expected}
+
+
+def test_the_page_has_every_metric() -> None:
+    lines = ["| metric | type | unit | labels | told by | meaning |", "|---|---|---|---|---|---|"]
+    for name, kind, unit, labels, who, meaning in METRICS:
+        shown = ", ".join(f"`{label}`" for label in labels)
+        lines.append(f"| `{name}` | {kind} | {unit} | {shown} | {who} | {meaning} |")
+    assert "\n".join(lines) in (DEPLOY.parent / "docs" / "metrics.md").read_text()
+
+
+def test_names_follow_the_conventions() -> None:
+    for metric in METRICS:
+        assert metric.kind in ("counter", "gauge")
+        assert re.fullmatch(r"islands_[a-z_]+", metric.name)
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+    assert len(BY_NAME) == len(METRICS)

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import RawTestServer
 
-from islands.metrics.notices import notice_of, telling
+from islands.metrics.notices import notice_of, notices_sent
 from islands.protocol.identities import Role
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape import member_entries as members
@@ -38,7 +38,7 @@ async def test_a_command_reads_each_notice_from_its_input(tmp_path: Path) -> Non
         "sys.exit(3 if len(f.readlines()) == 1 else 0)"
     )
     folder = RunFolder(tmp_path / "run", RunSettings(run="mine"))
-    async with telling(f'{sys.executable} -c "{copy}"', folder, "mine", said.append, 0.0):
+    async with notices_sent(f'{sys.executable} -c "{copy}"', folder, "mine", said.append, 0.0):
         folder.write(1.0, "supervisor", members.Admitted("ana", Role.LEARNER, "1.1"))
         folder.write(2.0, "syncer", FULL)
         folder.write(3.0, "syncer", processes.Failed("a hand of it"))
@@ -68,7 +68,7 @@ async def test_a_web_hook_that_takes_no_notice_is_told_without_its_path(
     folder = RunFolder(tmp_path / "run", RunSettings(run="mine"))
     async with (
         RawTestServer(elsewhere) as server,
-        telling(target.format(port=server.port), folder, "mine", said.append, 0.0),
+        notices_sent(target.format(port=server.port), folder, "mine", said.append, 0.0),
     ):
         folder.write(2.0, "syncer", FULL)
     assert said == [f"on_event could not be told: {told}"]

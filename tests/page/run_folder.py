@@ -8,7 +8,8 @@ from islands.files.tape_writing import HEAD
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
 from islands.model.evaluation import Judged
-from islands.page.told import Told, ended_run
+from islands.page.messages import Message, ended_run
+from islands.page.server import LiveRun
 from islands.protocol.identities import LearnerName, Phase, Role
 from islands.protocol.messages.control import StepFigures
 from islands.protocol.settings.run import RunSettings
@@ -123,21 +124,24 @@ def lengthen(folder: Path, size_bytes: int) -> None:
         file.writelines([line] * (size_bytes // len(line)))
 
 
-class StoppedRun:
+class StoppedRun(LiveRun):
     """A run that stands still, as its folder told it once; counts how often it is asked."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.elapsed_s = 100.0
         self.asked = 0
         self._ended = ended_run(folder, 0.0)
 
-    def about(self) -> Told:
+    @property
+    def elapsed_s(self) -> float:
+        return 100.0
+
+    def about(self) -> Message:
         return self._ended.run
 
     def counted(self) -> tuple[RunFigures, float]:
         return self._ended.counted, self._ended.earlier_s
 
-    def figures(self, _: float) -> Told:
+    def figures(self, _: float) -> Message:
         self.asked += 1
         return self._ended.figures

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from islands.cli.__main__ import main
+from islands.page.messages import POINTS_MOST, encoded, of_curves, thinned
 from islands.page.report import run_lines
 from islands.page.site_files import IMPORT, MODULES, SERVED, bundle, content_of, single_page
-from islands.page.told import POINTS_MOST, curves_told, encoded, thinned
 from islands.run.records.figures import restored
 from islands.run.records.run_curves import curves_of
 from tests.page.run_folder import BEGAN_S, LAYOUT, LEARNERS, TOKENS, make_run
@@ -86,7 +86,7 @@ def test_curves_have_wall_times_over_restarts(tmp_path: Path) -> None:
     first = [line for line in path.read_text().splitlines() if '"step"' in line]
     assert len(first) == 3 * len(LEARNERS)
     path.write_text("\n".join([*first, *first]) + "\n")
-    (told,) = entries([encoded(curves_told(restored(folder)[1], curves_of(folder), BEGAN_S))])
+    (told,) = entries([encoded(of_curves(restored(folder)[1], curves_of(folder), BEGAN_S))])
     times = [point[0] - BEGAN_S for point in told["pace"]]
     assert times == [-2.0, -2.0, -1.0, -1.0, 0.0, 0.0, 10.5, 10.5, 11.5, 11.5, 12.5, 12.5]
     assert list(told["learners"]) == list(LEARNERS)

@@ -24,7 +24,7 @@ class OtherBackend:
 
     def __init__(self, work: Callable[[str], Coroutine[None, None, None]], told: Told) -> None:
         self._work = work
-        self._told = told
+        self.told = told
         self._pods: dict[str, asyncio.Task[None]] = {}
         self.starts: list[str] = []
 
@@ -53,4 +53,4 @@ class OtherBackend:
 
     def _ended(self, name: str, pod: asyncio.Task[None]) -> None:
         del self._pods[name]
-        self._told(name, KILLED if pod.cancelled() else ended_by(pod.exception()))
+        self.told(name, KILLED if pod.cancelled() else ended_by(pod.exception()))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -15,9 +16,10 @@ from islands.lab.world.inline_compute import InlineCompute
 from islands.lab.world.inline_worker import InlineWorker
 from islands.learner.actor import LearnerActor
 from islands.protocol.credentials import Credentials
-from islands.protocol.errors import OF_NO_USE, TaskError
+from islands.protocol.errors import OF_NO_USE, REPLACED, TaskError
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.run import RunSettings, Timing
+from islands.run import composition
 from islands.run.composition import Cluster, ClusterSpec, DelayedStarts
 from islands.run.learner_process import make_learner
 from islands.run.roles import make_syncer
@@ -203,3 +205,27 @@ async def test_a_run_that_nobody_can_finish_fails_on_another_backend_as_well() -
     supervisor.cancel()
     await asyncio.gather(supervisor, return_exceptions=True)
     assert run.backend.starts.count("learner-0") == 1
+
+
+@pytest.mark.parametrize("ends_s", [99.0, 20.0])
+@virtual
+async def test_the_role_of_a_newer_syncer_is_taken_back_when_it_dies(
+    ends_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is looked after until the run has ended; the first look alone would find it taken."""
+    run, loop = Run(), asyncio.get_running_loop()
+    supervisor = await run.begin()
+    await asyncio.sleep(1.0)
+    supervisor.cancel()
+    await asyncio.gather(supervisor, return_exceptions=True)
+    heard, said, begun_s = list[str](), list[str](), loop.time()
+    run.cluster.spec = replace(run.cluster.spec, say=said.append)
+    monkeypatch.setattr(composition, "has_live_syncer", lambda _: loop.time() < begun_s + 42.0)
+    assert run.cluster.supervisor is not None
+    monkeypatch.setattr(run.cluster.supervisor, "process_ended", lambda *end: heard.extend(end))
+    loop.call_later(ends_s, run.finished, "tokens")
+    run.backend.told(SYNCER, ProcessEnd(REPLACED, "a newer start"))
+    await asyncio.sleep(100.0)
+    assert said == ["syncer: a newer start; the run goes on with the newer one"]
+    assert [each for each in heard if each == "a newer start"] == ["a newer start"] * (ends_s > 42)
+    run.cluster.close()

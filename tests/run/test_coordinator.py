@@ -1,6 +1,6 @@
 """What a hub says and refuses before anything runs."""
 
-import asyncio
+import shutil
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,6 @@ from islands.files.slots import Slots
 from islands.model.workload import load_workload
 from islands.protocol.errors import DamagedError, UserError
 from islands.protocol.settings.run import RunSettings
-from islands.run.composition import when_vacant
 from islands.run.coordinator import Coordinator, CoordinatorSettings
 from islands.run.hosting.hub_address import (
     HUB_FILE,
@@ -25,16 +24,14 @@ from islands.run.local_cluster import (
     dialled,
     listening_words,
 )
-from islands.run.run_claim import ROLES, claim_folder
+from islands.run.run_claim import BEGINNING, ROLES, claim_folder, kept_files, restore_files
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.settings.run_spec import RunSpec, write
 from messaging.errors import LocalFault
-from messaging.simulation.virtual_time import run_virtual
 
 
 def test_a_new_run_without_its_beginning_leaves_no_folder(tmp_path: Path) -> None:
-    spec = RunSpec(RunSettings(), "islands.tasks.stdlib_bytes:StdlibBytes", {})
-    folder = tmp_path / "run"
+    spec, folder = toy(), tmp_path / "run"
     with pytest.raises(UserError, match="there is no such file"):
         claim_folder(folder, spec, load_workload(spec), tmp_path / "missing.safetensors")
     assert not folder.exists()
@@ -163,6 +160,24 @@ def test_what_a_process_must_have_to_reach_its_hub() -> None:
     assert replace(PLACE, task_folders=("elsewhere",)).needed == PLACE.needed
 
 
+def test_files_that_are_gone_are_written_again_for_their_owner_alone(tmp_path: Path) -> None:
+    folder, names = tmp_path / "run", BEGINNING[:-1]
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text(name)
+    kept = kept_files(folder)
+    assert restore_files(kept) == []
+    shutil.rmtree(folder)
+    assert restore_files(kept) == [*names]
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {n: n for n in names}
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    (folder / names[0]).write_text("newer")
+    (folder / names[1]).unlink()
+    assert restore_files(kept) == [names[1]]
+    assert (folder / names[0]).read_text() == "newer"
+
+
 # --- children -------------------------------------------------------------------------------------
 
 CERTIFIED = ListenOptions("0.0.0.0:7070", tls_certificate=Path("c.pem"), tls_key=Path("k.pem"))
@@ -198,29 +213,3 @@ def test_children_dial_what_is_bound_or_certified(listening: ListenOptions, told
 )
 def test_a_child_listens_beside_its_hub(options: ListenOptions, words: list[str]) -> None:
     assert listening_words(options) == words
-
-
-# --- a syncer that a newer one replaced -----------------------------------------------------------
-
-
-@pytest.mark.parametrize(("over_at_s", "found"), [(99.0, ["taken", "vacant"]), (20.0, ["taken"])])
-def test_the_place_of_a_newer_syncer_is_taken_back_when_it_dies(
-    over_at_s: float, found: list[str]
-) -> None:
-    """It is looked after until the run has ended; the first look alone would find it taken."""
-    heard: list[str] = []
-
-    async def live() -> None:
-        loop = asyncio.get_running_loop()
-        begun_s = loop.time()
-        when_vacant(
-            5.0,
-            over=lambda: loop.time() - begun_s > over_at_s,
-            taken=lambda: loop.time() - begun_s < 42.0,
-            found_taken=lambda: heard.append("taken"),
-            found_vacant=lambda: heard.append("vacant"),
-        )
-        await asyncio.sleep(100.0)
-
-    run_virtual(live(), limit_s=200.0)
-    assert heard == found

@@ -163,7 +163,7 @@ def test_the_tenth_learner_comes_after_the_second() -> None:
 
 
 def test_the_largest_reports_of_many_names_take_bounded_memory() -> None:
-    learners, each = [LearnerFigures() for _ in range(25)], COUNT_MAX // len(GAP_BINS)
+    learners, each = [LearnerFigures() for _ in range(5)], COUNT_MAX // len(GAP_BINS)
     tracemalloc.start()
     try:
         for number, learner in product(range(12), learners):

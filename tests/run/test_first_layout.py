@@ -24,7 +24,7 @@ from islands.protocol.messages.membership import (
 )
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.run import RunSettings
-from islands.run.first_layout import LayoutReader, answer
+from islands.run.first_layout import answer
 from messaging.envelope import Envelope
 
 LEAVES = (Leaf("embedding", (10, 4)), Leaf("layers", (3, 4, 4), stack=3))
@@ -46,9 +46,9 @@ def told(leaves: tuple[Leaf, ...], protocol: int = PROTOCOL) -> Envelope:
 
 def test_the_first_layout_is_the_runs() -> None:
     asked = heard(RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
-    assert answer(asked, None, LayoutReader(check)) == (LayoutWanted("ana"), None)
-    assert answer(told(LEAVES), None, LayoutReader(check)) == (LayoutTaken("ana"), FIRST)
-    assert answer(told(OTHERS), FIRST, LayoutReader(check)) == (LayoutTaken("ana"), FIRST)
+    assert answer(asked, None, check) == (LayoutWanted("ana"), None)
+    assert answer(told(LEAVES), None, check) == (LayoutTaken("ana"), FIRST)
+    assert answer(told(OTHERS), FIRST, check) == (LayoutTaken("ana"), FIRST)
 
 
 def test_others_are_told_what_is_waited_for() -> None:
@@ -58,7 +58,7 @@ def test_others_are_told_what_is_waited_for() -> None:
         told(LEAVES, PROTOCOL + 1),
         heard(RunSpecRequest(PROTOCOL + 1, Role.LEARNER, "ana")),
     ):
-        refused, taken = answer(envelope, None, LayoutReader(check))
+        refused, taken = answer(envelope, None, check)
         assert isinstance(refused, Refused)
         assert refused.retry == (refused.reason.startswith("this hub waits"))
         assert taken is None
@@ -82,7 +82,7 @@ def test_others_are_told_what_is_waited_for() -> None:
     ],
 )
 def test_a_layout_that_no_model_has_is_refused(leaves: tuple[Leaf, ...], why: str) -> None:
-    refused, taken = answer(told(leaves), None, LayoutReader(check))
+    refused, taken = answer(told(leaves), None, check)
     assert isinstance(refused, Refused)
     assert why in refused.reason
     assert taken is None
@@ -94,29 +94,9 @@ def test_a_layout_that_no_model_has_is_refused(leaves: tuple[Leaf, ...], why: st
     ids=["nothing", "list", "other", "no text", "deep"],
 )
 def test_what_is_no_layout_is_refused(text: bytes) -> None:
-    refused, taken = answer(heard(LayoutTold(PROTOCOL, "ana"), text), None, LayoutReader(check))
+    refused, taken = answer(heard(LayoutTold(PROTOCOL, "ana"), text), None, check)
     assert isinstance(refused, Refused)
     assert taken is None
-
-
-def test_a_layout_that_was_refused_is_not_planned_again() -> None:
-    planned: list[tuple[Leaf, ...]] = []
-
-    def counted(layout: LoopLayout) -> None:
-        planned.append(layout.leaves)
-        check(layout)
-
-    reader, words = LayoutReader(counted), []
-    for leaves in (OTHERS * 2, OTHERS * 2, OTHERS * 3):
-        refused, _ = answer(told(leaves), None, reader)
-        assert isinstance(refused, Refused)
-        words.append(refused.reason)
-    assert planned == [OTHERS * 2, OTHERS * 3]
-    assert words[0] == words[1]
-    assert answer(told(OTHERS), None, reader) == (
-        LayoutTaken("ana"),
-        LoopLayout(OTHERS),
-    )
 
 
 def test_there_is_no_plan_before_the_first_has_come() -> None:

@@ -1,7 +1,5 @@
 """A run has one total of tokens, whichever output is read, and whoever died."""
 
-import asyncio
-import json
 from pathlib import Path
 from typing import cast
 
@@ -11,13 +9,13 @@ from islands.cli.screen import Screen
 from islands.model.evaluation import Judged
 from islands.protocol.identities import Status
 from islands.protocol.messages.control import StepFigures
-from islands.protocol.settings.run import RunSettings, Timing
+from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.round_entries import Merged
-from islands.run.records.figures import RunFigures, restored
+from islands.run.records.figures import restored
+from islands.run.records.run_curves import curves_of
 from islands.run.records.run_folder import RunFolder
 from islands.run.records.summary import OTHERS, Summary, SyncerShare, share_of, summarise
-from islands.run.single_process import LocalSystem
-from tests.run.test_single_process import LIMIT_S, Linear, begun, reached, rows, settings
+from tests.run.test_run_folder import rows
 from tests.syncer.bench import BATCH, Bench, opened, seeded
 
 SETTINGS = RunSettings(run="one", interval_steps=4, fragments=2, quorum=None)
@@ -122,42 +120,11 @@ def test_a_report_after_the_end_changes_no_total(tmp_path: Path) -> None:
     extended.close()
 
 
-def all_told(figures: RunFigures) -> bool:
-    return len(figures.learners) > 1 and all(one.tokens for one in figures.learners.values())
-
-
-def test_after_a_learners_death_all_of_a_folder_agrees(tmp_path: Path) -> None:
-    timing = Timing(patience=0.3)
-    system = LocalSystem(Linear(), settings(budget_tokens=None, timing=timing), learners=2)
-
-    async def main() -> Summary:
-        async with asyncio.timeout(LIMIT_S):
-            running = await begun(system, tmp_path)
-            figures = system.folder.figures
-            await reached(system, lambda: figures.merges >= 2 and all_told(figures))
-            system.drop("learner-1", away_s=2.0)
-            killed = figures.learners["learner-1"]
-            await reached(system, lambda: killed.incarnations == 2)
-            system.finish("seen enough")
-            return await running
-
-    summary = asyncio.run(main())
-    total = summary["tokens"]
-    assert sum(row["tokens"] for row in learners_of(summary).values()) == total
-    assert system.folder.figures.tokens == total
-    evaluations = [row for row in rows(tmp_path / "metrics.jsonl") if row["kind"] == "evaluation"]
-    assert evaluations[-1]["tokens"] == total
-    assert json.loads((tmp_path / "summary.json").read_text()) == summary
-
-
 def test_an_evaluation_is_drawn_where_its_values_were(tmp_path: Path) -> None:
-    from islands.run.records.run_curves import curves_of
-
     folder = RunFolder(tmp_path, SETTINGS, fragments=2)
     folder.on_figures("ana", 1.0, told("p", 7))
     folder.evaluation(30.0, Judged(0.0, 0, took_s=25.0), {"bits": 8.0})
     folder.close()
     found = curves_of(tmp_path).evaluations
     assert [*found] == ["bits"]
-    assert found["bits"].tokens.all() == [(0, 8.0)]
-    assert found["bits"].seconds.all() == [(5.0, 8.0)]
+    assert found["bits"].all() == [(0, 5.0, 8.0)]

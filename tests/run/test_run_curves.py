@@ -5,43 +5,38 @@ from pathlib import Path
 
 import pytest
 
-from islands.run.records.run_curves import MEANS_KEPT, RARE, Means, curves_of
+from islands.run.records.run_curves import MEANS_KEPT, RARE, AveragedCurve, curves_of
 from tests.run.metric_rows import ROWS, evaluation, happening, run_folder, step
 
 
 def test_a_runs_loss_is_the_mean_of_its_learners(tmp_path: Path) -> None:
     found = curves_of(run_folder(tmp_path / "run", ROWS))
-    assert found.loss.tokens.all() == [(10, 4.0), (20, 3.0), (40, 2.0)]
-    assert found.loss.seconds.all() == [(1.0, 4.0), (2.0, 3.0), (4.0, 2.0)]
-    assert found.evaluations["accuracy"].tokens.all() == [(30, 0.5), (40, 0.75)]
-    assert found.evaluations["share"].seconds.all() == [(4.0, 3.0)]
+    assert found.loss.all() == [(10, 1.0, 4.0), (20, 2.0, 3.0), (40, 4.0, 2.0)]
+    assert found.evaluations["accuracy"].all() == [(30, 3.0, 0.5), (40, 4.0, 0.75)]
+    assert found.evaluations["share"].all() == [(40, 4.0, 3.0)]
 
 
 def test_times_go_on_over_restarts_and_files_that_were_turned_over(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", ROWS, "metrics.1.jsonl")
     run_folder(folder, [step(0.5, "c", 50, 1.0), step(1.0, "c", 60, 0.5)])
     found = curves_of(folder)
-    assert found.loss.seconds.all()[-2:] == [(4.5, 1.0), (5.0, 0.5)]
-    assert found.loss.tokens.all()[-2:] == [(50, 1.0), (60, 0.5)]
+    assert found.loss.all()[-2:] == [(50, 4.5, 1.0), (60, 5.0, 0.5)]
 
 
 def test_a_line_may_be_half_written(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", ROWS)
     path = folder / "metrics.jsonl"
     path.write_text(path.read_text() + '{"kind": "st')
-    assert len(curves_of(folder).loss.tokens.all()) == 3
+    assert len(curves_of(folder).loss.all()) == 3
     path.write_text(path.read_text() + "\n" + json.dumps(step(1.0, "a", 50, 1.0)) + "\n")
-    assert curves_of(folder).loss.tokens.all()[2:] == [(40, 2.0), (50, 1.0)]
+    assert curves_of(folder).loss.all()[2:] == [(40, 4.0, 2.0), (50, 5.0, 1.0)]
 
 
-def test_metrics_without_a_row_are_told_by_their_line(tmp_path: Path) -> None:
+def test_metrics_without_a_row_are_named(tmp_path: Path) -> None:
     path = run_folder(tmp_path / "run", []) / "metrics.jsonl"
-    folder = path.parent
-    path.write_text('\n{"kind": "st\n{"kind"\n')
-    assert "line 2 of" in curves_of(folder).damaged
-    assert "metrics.jsonl is no row of metrics, nor is any other: " in curves_of(folder).damaged
-    path.write_text('{"kind": "step", "at_s": 1}\n')
-    assert curves_of(folder).damaged.endswith("'learner' is missing or wrong")
+    path.write_text('\n{"kind": "st\n{"kind"\n{"kind": "step", "at_s": 1}\n')
+    damaged = curves_of(path.parent).damaged
+    assert damaged == f"no line of {path} is a row of metrics: 'learner' is missing or wrong"
 
 
 def test_totals_are_sums_over_learners(tmp_path: Path) -> None:
@@ -52,10 +47,10 @@ def test_totals_are_sums_over_learners(tmp_path: Path) -> None:
         {**step(4.0, "a", 50, 4.0), **sums, "bytes_up": 15, "stepping_s": 3.0},
     ]
     totals = curves_of(run_folder(tmp_path / "run", rows)).totals
-    assert totals["stepping_s"].seconds.all() == [(1.0, 1.0), (2.0, 1.5), (4.0, 3.5)]
-    assert totals["allocated_s"].seconds.all() == [(1.0, 1.0), (2.0, 3.0), (4.0, 7.0)]
-    assert totals["bytes_up"].tokens.all() == [(10, 10.0), (30, 20.0), (50, 25.0)]
-    assert [value for _, value in totals["tokens"].seconds.all()] == [10, 30, 50]
+    assert totals["stepping_s"].all() == [(10, 1.0, 1.0), (30, 2.0, 1.5), (50, 4.0, 3.5)]
+    assert totals["allocated_s"].all() == [(10, 1.0, 1.0), (30, 2.0, 3.0), (50, 4.0, 7.0)]
+    assert [value for *_, value in totals["bytes_up"].all()] == [10, 20, 25]
+    assert [value for *_, value in totals["tokens"].all()] == [10, 30, 50]
 
 
 def test_whatever_steps_and_merges_tell_is_a_figure(tmp_path: Path) -> None:
@@ -70,7 +65,7 @@ def test_whatever_steps_and_merges_tell_is_a_figure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("values", [MEANS_KEPT - 1, MEANS_KEPT, 1000, 10_007])
 def test_means_keep_what_they_sum_up(values: int) -> None:
-    means = Means()
+    means = AveragedCurve()
     for number in range(values):
         means.add(number, number, number % 2)
     points = means.all()
@@ -90,7 +85,7 @@ def test_of_a_long_file_parts_are_read_and_all_that_is_rare(tmp_path: Path) -> N
     assert RARE in (folder / "metrics.jsonl").read_bytes()
     whole, parts = curves_of(folder), curves_of(folder, 2**17)
     for found in (whole, parts):
-        assert [x for x, _ in found.evaluations["bits"].tokens.all()] == [*range(500, 20_000, 1000)]
-        assert found.loss.tokens.all() == sorted(found.loss.tokens.all())
+        assert [x for x, *_ in found.evaluations["bits"].all()] == [*range(500, 20_000, 1000)]
+        assert found.loss.all() == sorted(found.loss.all())
     assert len(parts.learners["learner-0"]) < len(whole.learners["learner-0"]) / 4
-    assert parts.loss.tokens.all()[-1][0] > 18_000
+    assert parts.loss.all()[-1][0] > 18_000

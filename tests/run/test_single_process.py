@@ -331,6 +331,11 @@ def test_a_learner_that_is_killed_comes_back(tmp_path: Path) -> None:
     assert ledger["imbalance"] == 0
     learners = cast("dict[str, dict[str, int]]", summary["learners"])
     assert learners["learner-1"]["incarnations"] == 2
+    total = summary["tokens"]
+    assert sum(row["tokens"] for row in learners.values()) == system.folder.figures.tokens == total
+    evaluations = [row for row in rows(tmp_path / "metrics.jsonl") if row["kind"] == "evaluation"]
+    assert evaluations[-1]["tokens"] == total
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary
 
 
 @pytest.mark.parametrize(
@@ -370,7 +375,9 @@ class EvaluatesWrongly(Linear):
         raise KeyError("weights")
 
 
-def test_a_failing_evaluation_does_not_end_training(tmp_path: Path) -> None:
+def test_a_failing_evaluation_does_not_end_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     system = LocalSystem(EvaluatesWrongly(), settings(), learners=1, evaluate_every_s=0.0)
     summary = finished(system, tmp_path)
     assert cast("int", summary["tokens"]) >= BUDGET
@@ -378,6 +385,7 @@ def test_a_failing_evaluation_does_not_end_training(tmp_path: Path) -> None:
     assert "in evaluate: KeyError: 'weights'" in str(failed[0]["error"])
     assert 'raise KeyError("weights")' in str(failed[0]["detail"])
     assert "in evaluate: KeyError" in (tmp_path / "run.log").read_text()
+    assert capsys.readouterr().err.count("in evaluate: KeyError: 'weights'") == 1
     assert (tmp_path / "final.safetensors").exists()
 
 
@@ -416,6 +424,7 @@ def test_any_optax_chain_may_be_the_outer_optimizer(tmp_path: Path) -> None:
         assert len(arrays) == 4, "value, count, mu and nu"
 
 
+@pytest.mark.quick("float32", "top_k")
 @pytest.mark.parametrize("precision", list(Precision))
 def test_any_tree_is_a_model(precision: Precision, tmp_path: Path) -> None:
     odd = settings(budget_tokens=1600, fragments=4, precision=precision)

@@ -61,20 +61,14 @@ def told(
     ledger: list[dict[str, int]],
     *,
     belated: float = 0.0,
-    belated_of: dict[str, int] | None = None,
     steps: tuple[int, ...],
     merges: int,
 ) -> str:
     processed = max(1, sum(row["processed"] for row in ledger))
     applied = sum(row["applied"] for row in ledger) / processed
-    outcome = Outcome.of(
-        ledger,
-        yield_share=applied - belated,
-        merges=merges,
-        learner_steps=list(steps),
-        belated=belated_of or {},
-    )
-    return advice(outcome, settings)
+    share: SyncerShare = {"yield": applied - belated, "merges": merges}
+    learners = {f"{index}": LearnerFigures(steps=each) for index, each in enumerate(steps)}
+    return advice(Outcome.of({**share, "ledger": {"fragments": ledger}}, learners), settings)
 
 
 def test_a_good_yield_needs_no_advice() -> None:

@@ -14,7 +14,7 @@ from islands.protocol.settings.run import RunSettings
 from islands.run.records.run_folder import RunFolder
 from islands.settings.host import RunOptions
 from islands.sinks.__main__ import main
-from islands.sinks.feeding import LEFT_BEHIND, fed
+from islands.sinks.processes import LEFT_BEHIND, sink_processes
 from islands.sinks.sink import points_of
 from tests.protocol.tape.samples import MERGED, admitted
 from tests.run.test_run_folder import rows, told
@@ -42,7 +42,10 @@ def test_a_library_that_is_missing_is_told_once_and_the_run_goes_on(run: Path) -
     said: list[str] = []
 
     async def hub() -> None:
-        async with asyncio.timeout(LIMIT_S), fed(("trackio",), run, said.append, end_s=LIMIT_S):
+        async with (
+            asyncio.timeout(LIMIT_S),
+            sink_processes(("trackio",), run, said.append, end_s=LIMIT_S),
+        ):
             pass
 
     asyncio.run(hub())
@@ -64,7 +67,10 @@ def test_a_sink_that_hangs_ends_the_run_no_later(
     said: list[str] = []
 
     async def hub() -> None:
-        async with asyncio.timeout(LIMIT_S), fed(("trackio",), run, said.append, end_s=0.1):
+        async with (
+            asyncio.timeout(LIMIT_S),
+            sink_processes(("trackio",), run, said.append, end_s=0.1),
+        ):
             pass
 
     asyncio.run(hub())

@@ -31,9 +31,7 @@ from islands.protocol.messages.control import StepFigures
 from islands.run.hosting.process_identity import (
     Identity,
     facts,
-    lives,
     marked,
-    read_records,
     send_signal,
 )
 from islands.run.hosting.process_output import last_line
@@ -184,10 +182,8 @@ class Fleet:
             self._hub.kill()
             self._hub.wait()
         self._let_go()
-        records = {**marked(self.folder), **read_records(self.folder / "processes.json")}
-        for identity in records.values():
-            if lives(identity):
-                send_signal(identity, signal.SIGKILL)
+        for identity in marked(self.folder).values():
+            send_signal(identity, signal.SIGKILL)
 
     # --- the hub ------------------------------------------------------------------------------
 
@@ -310,5 +306,4 @@ class Fleet:
 
 def identity_in(folder: Path, name: str) -> Identity | None:
     """Return which child of a run's hub has a name now; None if none lives."""
-    identity = read_records(folder / "processes.json").get(name)
-    return identity if identity is not None and lives(identity) else None
+    return marked(folder).get(name)

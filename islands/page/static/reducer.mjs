@@ -596,7 +596,6 @@ const TOLD = {
     evaluation_failed: (e) => ["ill", `an evaluation failed: ${e.error}`],
     fault: (e) => ["ill", `fault: ${e.fault} ${e.names.join(", ")}`],
     healed: () => ["well", "all faults have stopped"],
-    notes_dropped: (e) => ["warn", `${e.notes} notes of ${e.name} were dropped`],
     entries_lost: (e) => ["warn", `${e.entries} entries of ${e.actor} were lost`],
 };
 

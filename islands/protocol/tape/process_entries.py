@@ -64,13 +64,6 @@ class EntriesLost(Entry, frozen=True, tag="entries_lost"):
     entries: int
 
 
-class NotesDropped(Logged, frozen=True, tag="notes_dropped"):
-    """The hub dropped this number of notes of a member that exceeded its rate limit."""
-
-    name: str
-    notes: int
-
-
 class Refused(Logged, frozen=True, tag="refused"):
     """A peer or an operator's command was refused; `left_out` entries before it were not kept."""
 

@@ -1,27 +1,13 @@
 """The launcher of real processes: it starts, watches, adopts and ends children of this process.
 
-    launcher = ProcessLauncher(command, environment, folder, ended)
-    adopted = launcher.adopt()               # children of a launcher that was killed
-    launcher.start("learner-0")
-    ...
-    await launcher.terminate_all(grace_s=10.0)
-    launcher.close()
-
-Rules:
-
 1. A child has its own session, so neither the death of the launcher nor Ctrl-C on the terminal ends
-   it. A launcher that ends in order ends its children itself, with `terminate_all`.
-2. `processes.json` records the pid and the start time of every running child. The next launcher of
-   the folder adopts those that still live; no other process is ever signalled.
+   it. Whoever ends in order stops its children first.
+2. The environment of a child tells its name and its folder. The next launcher of the folder adopts
+   the children that still live; no other process is ever signalled.
 3. The end of a child is noticed at once by its pidfd, or by polling on systems without pidfds.
-4. The launcher reports how a child ended, with the last lines that it wrote. The supervisor decides
-   whether it is restarted.
-5. Whatever a child leaves behind in its process group is killed when the child ends.
+4. Whatever a child leaves behind in its process group is killed when the child ends.
 
-Processes are spawned and reaped here rather than by asyncio, because children of asyncio cannot be
-adopted, and because a start that awaits nothing cannot be cancelled before it is recorded. A child
-that is missing from the records is found by its environment: its launcher died in the instant after
-the spawn, or the records were lost.
+Processes are spawned and reaped here rather than by asyncio, whose children cannot be adopted.
 """
 
 import asyncio
@@ -35,38 +21,17 @@ from pathlib import Path
 from islands.actors.ports import ProcessEnd
 from islands.files.folder_lock import lock_folder
 from islands.protocol.errors import FAILED
-from islands.run.hosting.process_identity import (
-    MARK,
-    Identity,
-    facts,
-    is_damaged,
-    lives,
-    mark_of,
-    marked,
-    open_pidfd,
-    read_records,
-    send_signal,
-    write_records,
-)
-from islands.run.hosting.process_output import (
-    LIMIT_BYTES,
-    begin_anew,
-    end_of,
-    oom_kills,
-    open_output,
-    rotate,
-    size_of,
-)
+from islands.run.hosting import process_identity as processes
+from islands.run.hosting import process_output
 
 # What systemd passed to the launcher is not meant for its children, which are no services.
 _NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID")
 _POLL_S = 0.1
-_KILL_S = 10.0
 
 
 @dataclass(slots=True, eq=False)
 class _Child:
-    identity: Identity
+    identity: processes.Identity
     ours: bool
     oom_kills: int = 0
     killed: bool = False
@@ -78,18 +43,8 @@ class _Child:
 class ProcessLauncher:
     """The child processes of one run folder, by name.
 
-    Args:
-        command: returns the argument list of a name; every user of the host can read it, so it
-            must hold no secrets.
-        environment: returns the variables of a name that are set beside those of this process.
-        folder: the run's folder; each child writes to `processes/<name>/output.log` in it.
-        ended: told how a child ended.
-        damaged: told the name of the records' file, if it is damaged when children are adopted.
-        log_limit_bytes: size beyond which a log file is rotated; one full file is kept.
-        log_check_s: interval at which the sizes of log files are checked.
-
-    Raises:
-        UserError: the folder cannot be used, or another launcher uses it.
+    Every user of the host can read the words of a `command`, so they must hold no secrets; its
+    `environment` is set beside the variables of this process. A full log is kept beside the new.
     """
 
     def __init__(
@@ -99,8 +54,7 @@ class ProcessLauncher:
         folder: Path,
         ended: Callable[[str, ProcessEnd], None],
         *,
-        damaged: Callable[[str], object] | None = None,
-        log_limit_bytes: int = LIMIT_BYTES,
+        log_limit_bytes: int = process_output.LIMIT_BYTES,
         log_check_s: float = 10.0,
     ) -> None:
         self._command = command
@@ -109,12 +63,8 @@ class ProcessLauncher:
         self._ended = ended
         self._log_limit_bytes = log_limit_bytes
         self._log_check_s = log_check_s
-        self._records = folder / "processes.json"
-        self._damaged = damaged
         self._children: dict[str, _Child] = {}
         self._closed = False
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._log_timer: asyncio.TimerHandle | None = None
         self._rotation: asyncio.Future[None] | None = None
         self._lock = lock_folder(folder, "processes.lock", "run")  # else two would start each child
@@ -128,7 +78,6 @@ class ProcessLauncher:
         return list(self._children)
 
     def pid(self, name: str) -> int | None:
-        """Return the pid of a process, or None if it does not run."""
         child = self._children.get(name)
         return None if child is None else child.identity.pid
 
@@ -138,45 +87,36 @@ class ProcessLauncher:
     # --- starting -----------------------------------------------------------------------------
 
     def start(self, name: str) -> None:
-        if not self._closed and name not in self._children:
-            self._start_now(name)
-
-    def adopt(self) -> list[str]:
-        """Watch the children of an earlier launcher that still live, and forget the others.
-
-        Returns:
-            The names of all processes that run now; `start` does nothing for them.
-        """
-        if self._damaged is not None and is_damaged(self._records):
-            self._damaged(self._records.name)
-        for name, identity in {**marked(self._folder), **read_records(self._records)}.items():
-            found = facts(identity.pid)
-            if name not in self._children and found is not None and lives(identity):
-                self._watch(name, _Child(identity, ours=found.parent == os.getpid()))
-        self._save()
-        return self.names()
-
-    def _start_now(self, name: str) -> None:
+        if self._closed or name in self._children:
+            return
         try:
             identity = self._spawn(name)
         except OSError as error:
             end = ProcessEnd(FAILED, f"cannot be started: {error}")
             asyncio.get_running_loop().call_soon(self._ended, name, end)
         else:
-            self._watch(name, _Child(identity, ours=True, oom_kills=oom_kills()))
-            self._save()
+            self._watch(name, _Child(identity, ours=True, oom_kills=process_output.oom_kills()))
 
-    def _spawn(self, name: str) -> Identity:
+    def adopt(self) -> list[str]:
+        """Watch the children of an earlier launcher that still live, and forget the others.
+
+        Return the names of all processes that run now; `start` does nothing for them.
+        """
+        for name, identity in processes.marked(self._folder).items():
+            found = processes.facts(identity.pid)
+            if name not in self._children and found is not None:
+                self._watch(name, _Child(identity, ours=found.parent == os.getpid()))
+        return self.names()
+
+    def _spawn(self, name: str) -> processes.Identity:
         arguments = self._command(name)
         inherited = {key: os.environ[key] for key in os.environ if key not in _NOT_INHERITED}
         # Unbuffered, so that the last words of a child that is killed are in its log.
         environment = {"PYTHONUNBUFFERED": "1", **inherited, **self._environment(name)}
-        environment[MARK] = mark_of(name, self._folder)
+        environment[processes.MARK] = processes.mark_of(name, self._folder)
         log = self.log(name)
-        if self._rotation is None or self._rotation.done():
-            begin_anew(log, self._log_limit_bytes)
-        log_start = size_of(log)
-        output = open_output(log)
+        log_start = process_output.size_of(log)
+        output = process_output.open_output(log)
         try:
             pid = os.posix_spawnp(
                 arguments[0],
@@ -193,8 +133,8 @@ class ProcessLauncher:
             )
         finally:
             os.close(output)
-        found = facts(pid)  # the pid still exists, at least as a zombie: only we reap it
-        return Identity(pid, 0 if found is None else found.started_ticks, log_start)
+        found = processes.facts(pid)  # the pid still exists, at least as a zombie: only we reap it
+        return processes.Identity(pid, 0 if found is None else found.started_ticks, log_start)
 
     # --- ending -------------------------------------------------------------------------------
 
@@ -213,36 +153,9 @@ class ProcessLauncher:
         if child.grace is not None:
             child.grace.cancel()
         loop = asyncio.get_running_loop()
-        child.grace = loop.call_later(grace_s, send_signal, child.identity, signal.SIGKILL)
-
-    def pause(self, name: str) -> None:
-        """Suspend a process, which simulates a host that stalls."""
-        self._signal(name, signal.SIGSTOP)
-
-    def resume(self, name: str) -> None:
-        self._signal(name, signal.SIGCONT)
-
-    async def wait_ended(self, timeout_s: float) -> bool:
-        """Wait until no process runs, or the timeout passes.
-
-        Returns:
-            Whether no process runs.
-        """
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._idle.wait()
-        return not self._children
-
-    async def terminate_all(self, grace_s: float) -> bool:
-        """End all processes, by SIGKILL after `grace_s`, and accept no more starts.
-
-        Returns:
-            Whether all have ended; one that hangs in the kernel outlives even SIGKILL.
-        """
-        self._closed = True
-        for name in self.names():
-            self.stop(name, grace_s)
-        return await self.wait_ended(grace_s + _KILL_S)
+        child.grace = loop.call_later(
+            grace_s, processes.send_signal, child.identity, signal.SIGKILL
+        )
 
     def close(self) -> None:
         """Stop watching, and unlock the folder; processes that still run can be adopted."""
@@ -250,7 +163,6 @@ class ProcessLauncher:
         for child in self._children.values():
             self._unwatch(child)
         self._children.clear()
-        self._idle.set()
         if self._log_timer is not None:
             self._log_timer.cancel()
         self._lock.close()
@@ -258,15 +170,14 @@ class ProcessLauncher:
     def _signal(self, name: str, number: signal.Signals) -> None:
         child = self._children.get(name)
         if child is not None:
-            send_signal(child.identity, number)
+            processes.send_signal(child.identity, number)
 
     # --- watching -----------------------------------------------------------------------------
 
     def _watch(self, name: str, child: _Child) -> None:
         loop = asyncio.get_running_loop()
         self._children[name] = child
-        self._idle.clear()
-        child.descriptor = open_pidfd(child.identity)
+        child.descriptor = processes.open_pidfd(child.identity)
         if child.descriptor is not None:
             loop.add_reader(child.descriptor, self._look, name, child)
         else:
@@ -283,7 +194,6 @@ class ProcessLauncher:
                 timer.cancel()
 
     def _look(self, name: str, child: _Child) -> None:
-        """Check whether a child has ended, after an event of its pidfd or at a poll; report it."""
         if not _has_ended(child):
             if child.descriptor is None:
                 loop = asyncio.get_running_loop()
@@ -292,31 +202,25 @@ class ProcessLauncher:
         exit_code = _reap(child.identity) if child.ours else None
         self._unwatch(child)
         del self._children[name]
-        if not self._children:
-            self._idle.set()
-        self._save()
         killed = exit_code == -signal.SIGKILL and not child.killed
-        no_memory = killed and oom_kills() > child.oom_kills
-        end = end_of(exit_code, self.log(name), child.identity.log_start, no_memory=no_memory)
-        self._ended(name, end)
-
-    def _save(self) -> None:
-        write_records(
-            self._records, {name: child.identity for name, child in self._children.items()}
+        no_memory = killed and process_output.oom_kills() > child.oom_kills
+        end = process_output.end_of(
+            exit_code, self.log(name), child.identity.log_start, no_memory=no_memory
         )
+        self._ended(name, end)
 
     def _check_logs(self) -> None:
         """Rotate log files that grew too long, on a thread, because the disk may be slow."""
         loop = asyncio.get_running_loop()
         self._log_timer = loop.call_later(self._log_check_s, self._check_logs)
         logs = [self.log(name) for name in self._children]
-        long = [log for log in logs if size_of(log) > self._log_limit_bytes]
+        long = [log for log in logs if process_output.size_of(log) > self._log_limit_bytes]
         if long and (self._rotation is None or self._rotation.done()):
             self._rotation = loop.run_in_executor(None, self._rotate, long)
 
     def _rotate(self, logs: list[Path]) -> None:
         for log in logs:
-            rotate(log, self._log_limit_bytes)
+            process_output.rotate(log, self._log_limit_bytes)
 
 
 def _has_ended(child: _Child) -> bool:
@@ -324,14 +228,13 @@ def _has_ended(child: _Child) -> bool:
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         with contextlib.suppress(ChildProcessError):
             return os.waitid(os.P_PID, child.identity.pid, options) is not None
-    return not lives(child.identity)
+    return not processes.lives(child.identity)
 
 
-def _reap(identity: Identity) -> int | None:
+def _reap(identity: processes.Identity) -> int | None:
     """Kill the rest of a child's process group, then reap the child, which frees its pid.
 
-    Returns:
-        Its exit code; None if other code in this process has reaped it.
+    Return its exit code; None if other code in this process has reaped it.
     """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(identity.pid, signal.SIGKILL)

@@ -15,9 +15,9 @@ HUB_FILE = "hub.json"
 class HubAddress:
     """The address of a supervisor, the name of its run, and the files of its secrets.
 
-    The files are those that the hub was given; empty for those in the folder. `key_mark` and
-    `token_mark` are digests under the key, by which its holder sees whether the secrets of two
-    starts differ. In `task_folders` the hub's process searched for the task and its data.
+    A file that the hub was not given is in the folder, and empty here. `key_mark` and `token_mark`
+    are digests under the key, which differ where the secrets of two starts do. The hub's process
+    searched for the task and its data in `task_folders`.
     """
 
     supervisor: str
@@ -34,9 +34,9 @@ class HubAddress:
         return self.supervisor, self.key_mark, self.token_mark
 
 
-def write_hub_address(folder: Path, place: HubAddress) -> None:
+def write_hub_address(folder: Path, address: HubAddress) -> None:
     """Write the hub's address; a concurrent reader finds the old file or the new one."""
-    write_sealed(folder / HUB_FILE, msgspec.json.encode(place))
+    write_sealed(folder / HUB_FILE, msgspec.json.encode(address))
 
 
 def read_hub_address(folder: Path) -> HubAddress:

@@ -12,15 +12,7 @@ from islands.layout.leaves import Layout
 from islands.layout.loop_layout import LoopLayout, encode_layout
 from islands.protocol.errors import RefusedError, RunOverError, UnreachableError
 from islands.protocol.identities import Role
-from islands.protocol.messages.membership import (
-    RUN_OVER,
-    LayoutTaken,
-    LayoutTold,
-    LayoutWanted,
-    Refused,
-    RunSpecReply,
-    RunSpecRequest,
-)
+from islands.protocol.messages import membership
 from islands.protocol.messages.registry import PROTOCOL
 from islands.settings.run_spec import RunPlan, RunSpec
 from islands.settings.wire_limits import limits_of
@@ -32,7 +24,6 @@ from messaging.websocket.network import WebsocketNetwork
 ANSWER_S = 10.0
 PAUSE_S = 1.0
 NO_LAYOUT = "its run has no layout before the first training loop joins it (islands.join)"
-
 
 Answer = TypeVar("Answer")
 
@@ -56,60 +47,54 @@ async def fetch_run_spec(
 ) -> tuple[RunSpec, RunPlan]:
     """Ask the addresses in turn, again and again, until one answers.
 
-    Args:
-        network: dials the addresses; from then on it allows messages as large as the run's.
-        addresses: the addresses of the supervisor.
-        requester: the role and name to ask with.
-        wait_s: how long to go on trying; each address is tried at least once.
-        say: told why there is no answer yet, whenever the reason changes.
-        layout: returns what the user's own loop trains, to be told to a run that has no layout yet;
-            None: a loop has to do that before this process can join.
+    Each address is tried at least once within `wait_s`; `say` is told why there is no answer yet,
+    whenever the reason changes. A run that has no layout yet is sent that of the user's own loop;
+    without one, another loop has to do that. From then on the network allows messages as large as
+    the run's.
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
-    question, before = RunSpecRequest(PROTOCOL, requester.role, requester.name), ""
+    question, before = membership.RunSpecRequest(PROTOCOL, requester.role, requester.name), ""
     while True:  # until a supervisor answers, or the deadline
         try:
-            found: tuple[RunSpec, RunPlan] | LayoutWanted = await request(
+            found: tuple[RunSpec, RunPlan] | membership.LayoutWanted = await request(
                 network, addresses, requester.name, question, _read
             )
-            if not isinstance(found, LayoutWanted):
+            if not isinstance(found, membership.LayoutWanted):
                 network.allow(limits_of(found[1].layout))
                 return found
-            told = NO_LAYOUT
+            reason = NO_LAYOUT
             if layout is not None:
-                await _tell(network, addresses, requester.name, layout())
-                told = "it plans the run by the layout of the first loop that joined"
+                await _send_layout(network, addresses, requester.name, layout())
+                reason = "it plans the run by the layout of the first loop that joined"
         except DialDenied as error:
             raise RefusedError(str(error)) from error
         except UnreachableError as error:
-            told = str(error)
+            reason = str(error)
         if loop.time() + PAUSE_S > deadline_s:
-            raise UnreachableError(f"no supervisor answered within {wait_s:g} s: {told}")
-        if told != before:
-            say(f"waiting for the supervisor: {told}")
-            before = told
+            raise UnreachableError(f"no supervisor answered within {wait_s:g} s: {reason}")
+        if reason != before:
+            say(f"waiting for the supervisor: {reason}")
+            before = reason
         await asyncio.sleep(PAUSE_S)
 
 
-async def _tell(
+async def _send_layout(
     network: Network, addresses: tuple[str, ...], name: str, layout: LoopLayout
 ) -> None:
-    """Tell a run that has no layout what this loop trains."""
 
     def read(envelope: Envelope) -> bool | None:
-        return True if isinstance(envelope.body, LayoutTaken) else None
+        return True if isinstance(envelope.body, membership.LayoutTaken) else None
 
-    message = LayoutTold(PROTOCOL, name)
-    told = encode_layout(layout)
-    await request(network, addresses, name, message, read, told)
+    message = membership.LayoutTold(PROTOCOL, name)
+    await request(network, addresses, name, message, read, encode_layout(layout))
 
 
-def _read(envelope: Envelope) -> tuple[RunSpec, RunPlan] | LayoutWanted | None:
+def _read(envelope: Envelope) -> tuple[RunSpec, RunPlan] | membership.LayoutWanted | None:
     match envelope.body:
-        case LayoutWanted():
+        case membership.LayoutWanted():
             return envelope.body
-        case RunSpecReply(_, spec) if len(envelope.payload) == 1:
+        case membership.RunSpecReply(_, spec) if len(envelope.payload) == 1:
             return RunSpec.decode(spec), RunPlan.decode(envelope.payload[0])
         case _:
             return None
@@ -163,9 +148,9 @@ async def _answer(link: Link, read: Callable[[Envelope], Answer | None]) -> Answ
     async with asyncio.timeout(ANSWER_S):
         while True:  # until the answer is complete, or the timeout
             envelope = await link.receive()
-            if isinstance(envelope.body, Refused):
+            if isinstance(envelope.body, membership.Refused):
                 reason = envelope.body.reason
-                kind = RunOverError if reason.startswith(RUN_OVER) else RefusedError
+                kind = RunOverError if reason.startswith(membership.RUN_OVER) else RefusedError
                 raise kind(f"the supervisor refused: {reason}")
             answer = read(envelope)
             if answer is not None:

@@ -1,10 +1,9 @@
 """The identity of a process: its pid with its start time; and signals to that process only.
 
-A pid alone does not identify a process: the kernel reuses it once the process is gone. A pid with
-the time at which its process started (field 22 of `/proc/<pid>/stat`, in clock ticks since boot) is
-unique within one boot. Signals go through a pidfd where the system has them: the descriptor is
-opened first and the start time compared after, so that the process that is signalled is the one
-that was compared, also if it ends in between.
+The kernel reuses a pid once its process is gone; with the time at which the process started (field
+22 of `/proc/<pid>/stat`, in clock ticks since boot) it is unique within one boot. Signals go by a
+pidfd where the system has them, which is opened before the start time is compared: so what is
+signalled is what was compared.
 
 Reference: proc_pid_stat(5), pidfd_open(2), pidfd_send_signal(2).
 """
@@ -14,13 +13,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from islands.files.whole_files import read_sealed, replace_sealed
-from islands.protocol.errors import IslandsError
-
 MARK = "CHILD_OF_ISLANDS"
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +23,6 @@ class Identity:
     pid: int
     started_ticks: int
     log_start: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Records:
-    """The processes that a launcher started and has not seen end, by name; `boot` is their boot."""
-
-    boot: str
-    processes: dict[str, Identity]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +61,7 @@ def _is_meant(found: Facts | None, identity: Identity) -> bool:
 def open_pidfd(identity: Identity) -> int | None:
     """Open a descriptor that becomes readable when the process ends.
 
-    Returns:
-        None where the system has no pidfds, or where no process or another one has the pid.
+    Return None where no process, or another one, has the pid.
     """
     try:
         descriptor = os.pidfd_open(identity.pid)
@@ -92,8 +76,7 @@ def open_pidfd(identity: Identity) -> int | None:
 def send_signal(identity: Identity, number: signal.Signals) -> bool:
     """Signal a process, if the pid still belongs to it.
 
-    Returns:
-        Whether the process was signalled.
+    Return whether the process was signalled.
     """
     descriptor = open_pidfd(identity)
     try:
@@ -111,16 +94,8 @@ def send_signal(identity: Identity, number: signal.Signals) -> bool:
     return True
 
 
-def boot_id() -> str:
-    """Return the id of this boot; start times mean nothing beyond it."""
-    try:
-        return BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
 def mark_of(name: str, folder: Path) -> str:
-    """Return the mark in a child's environment, by which it is found even if its record is lost."""
+    """Return the mark in a child's environment, by which the next launcher finds it."""
     return f"{name}:{folder.absolute()}"
 
 
@@ -132,47 +107,17 @@ def marked(folder: Path) -> dict[str, Identity]:
     """
     found: dict[str, Identity] = {}
     wanted = f"{MARK}=".encode()
-    for place in sorted(Path("/proc").glob("[0-9]*")):
+    for path in sorted(Path("/proc").glob("[0-9]*")):
         try:
-            words = (place / "environ").read_bytes().split(b"\0")
+            words = (path / "environ").read_bytes().split(b"\0")
         except OSError:  # it has ended, or belongs to another user
             continue
-        told = next((word for word in words if word.startswith(wanted)), b"")
-        name, _, where = told.removeprefix(wanted).decode(errors="replace").partition(":")
-        known = facts(int(place.name)) if told and where == str(folder.absolute()) else None
+        mark = next((word for word in words if word.startswith(wanted)), b"")
+        name, _, home = mark.removeprefix(wanted).decode(errors="replace").partition(":")
+        known = facts(int(path.name)) if mark and home == str(folder.absolute()) else None
         if known is None or known.zombie or not known.leads:
             continue
-        identity = Identity(int(place.name), known.started_ticks)
+        identity = Identity(int(path.name), known.started_ticks)
         if name not in found or identity.started_ticks < found[name].started_ticks:
             found[name] = identity
     return found
-
-
-def is_damaged(path: Path) -> bool:
-    """Return whether the file of records exists but is damaged."""
-    try:
-        read_sealed(path)
-    except IslandsError:
-        return True
-    return False
-
-
-def read_records(path: Path) -> dict[str, Identity]:
-    """Read the processes that a file records; none if they are of another boot.
-
-    A file that cannot be read counts as empty: `marked` finds the processes all the same.
-    """
-    try:
-        records = msgspec.json.decode(read_sealed(path) or b"", type=Records)
-    except (IslandsError, msgspec.MsgspecError):
-        return {}
-    return records.processes if records.boot == boot_id() else {}
-
-
-def write_records(path: Path, processes: dict[str, Identity]) -> None:
-    """Replace the file atomically, so that a reader finds the old records or the new ones.
-
-    A full disk leaves the old records; their start times show which processes have ended since.
-    """
-    text = msgspec.json.format(msgspec.json.encode(Records(boot_id(), processes)), indent=2)
-    replace_sealed(path, text)  # `marked` makes up for what is not on the disk yet

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-from contextlib import suppress
 from pathlib import Path
 
 from islands.actors.ports import ProcessEnd
@@ -23,13 +22,10 @@ _TAIL_BYTES = 8192
 
 
 def rotate(path: Path, limit_bytes: int = LIMIT_BYTES) -> bool:
-    """Rotate a log file that grew beyond the limit; one full file is kept beside it.
+    """Rotate a log file that grew beyond the limit; return whether it was.
 
     The content is copied and the file truncated, because the child holds the open file, not its
-    name. What the child writes in between is lost. If the disk takes no copy, nothing changes.
-
-    Returns:
-        Whether the file was rotated.
+    name; what it writes in between is lost.
     """
     try:
         if path.stat().st_size <= limit_bytes:
@@ -39,13 +35,6 @@ def rotate(path: Path, limit_bytes: int = LIMIT_BYTES) -> bool:
     except OSError:
         return False
     return True
-
-
-def begin_anew(path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
-    """Rename a log file that grew beyond the limit and that nobody has open."""
-    with suppress(OSError):
-        if path.stat().st_size > limit_bytes:
-            path.replace(older(path))
 
 
 def open_output(path: Path) -> int:
@@ -58,7 +47,6 @@ def open_output(path: Path) -> int:
 
 
 def size_of(path: Path) -> int:
-    """Return the size of a file; 0 if there is none."""
     try:
         return path.stat().st_size
     except OSError:
@@ -118,11 +106,8 @@ def end_of(
 ) -> ProcessEnd:
     """Describe how a process ended, by its exit code and its output.
 
-    Args:
-        exit_code: the exit code; below 0 the number of a signal; None if it is not known.
-        path: the process's log file.
-        start: the offset in that file at which the process's output begins.
-        no_memory: whether the kernel killed it for want of memory.
+    Its output begins at `start` of its log file. An exit code below 0 is the number of a signal;
+    None is not known. `no_memory` says that the kernel killed it for want of memory.
     """
     if no_memory:
         return ProcessEnd(exit_code, f"killed by SIGKILL: {NO_MEMORY}", NO_MEMORY, "")
@@ -137,13 +122,7 @@ def _end_in_words(exit_code: int | None, line: str) -> str:
     if exit_code == 0:
         return ""
     if exit_code is not None and exit_code < 0:
-        return f"killed by {_signal_name(-exit_code)}"
+        known = {number.value: number.name for number in signal.Signals}
+        return f"killed by {known.get(-exit_code, f'signal {-exit_code}')}"
     code = CODE_UNKNOWN if exit_code is None else f"exit code {exit_code}"
     return f"{code}: {line}" if line else code
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -40,12 +40,8 @@ from messaging.websocket.settings import WebsocketSettings
 TOKEN_FILE = "token"  # noqa: S105  the name of a file
 KEY_FILE = "key"
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals that ask a process to end in order.
-
-SIGTERM comes from service managers and from hubs, SIGINT from Ctrl-C, and SIGHUP from a terminal
-that was closed, or from a connection to the host that was lost. A SIGHUP that is ignored at the
-start, as under `nohup`, stays ignored.
-"""
+"""Signals that ask a process to end in order; SIGHUP ignored at the start, as under `nohup`, stays
+so."""
 SIGNAL_GRACE_S = 15.0
 """How long actors may take to leave in order after the first signal."""
 SIGNALLED = 130
@@ -80,7 +76,7 @@ class SaidOnce:
 
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run a process to its end, on uvloop where it is installed; return the exit code."""
+    """Run a process to its end; return the exit code."""
 
     async def ready_at_once(watchdog: Watchdog) -> int:
         watchdog.ready()
@@ -104,8 +100,7 @@ def run_service(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
 def allow_open_files() -> int:
     """Let this process open as many files as the system allows; the session of a peer takes two.
 
-    Returns:
-        The number of files that it may open.
+    Return how many files it may open.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # some systems allow less than they say
@@ -122,7 +117,6 @@ def tell_stalls_unless(starting: Callable[[], bool]) -> None:
 
 
 async def _watched(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
-    """Run `main` under a watchdog, which sends heartbeats to systemd and tells people of stalls."""
     stalls = Stalls(say, LoopClock())
     stalls.starting = lambda: True
     STALLS.set(stalls)
@@ -173,19 +167,16 @@ def token_of(connecting: ConnectOptions) -> Secret | None:
 def key_file_of(folder: Path, connecting: ConnectOptions, named: Path | None = None) -> Path:
     """Return where a run's key is, or is to be made: beside the token, else in the run's folder.
 
-    A folder that is lost then does not take the key with it. Where a key is in the folder already,
-    or nothing can be written beside the token, it is in the folder.
+    A folder that is lost then does not take the key with it.
     """
     inside, token = folder / KEY_FILE, connecting.token_file
     if named is not None:
         return named
     if token is None or inside.exists():
         return inside
-    beside = token.absolute().with_name(f"{token.name}.{KEY_FILE}")
-    if beside.exists():
-        return beside
-    apart = beside.parent != folder.absolute()
-    return beside if apart and os.access(beside.parent, os.W_OK) else inside
+    path = token.absolute().with_name(f"{token.name}.{KEY_FILE}")
+    apart = path.parent != folder.absolute() and os.access(path.parent, os.W_OK)
+    return path if path.exists() or apart else inside
 
 
 def make_secret(path: Path) -> None:
@@ -198,10 +189,7 @@ def make_secret(path: Path) -> None:
 def credentials_of(run_name: str, path: Path, begun: str = "") -> Credentials:
     """Read the key in a file, and return the credentials that sign and check with it.
 
-    Args:
-        run_name: name of the run.
-        path: file with the run's key.
-        begun: the beginning of the run (`RunPlan.begun`); an operator needs none.
+    `begun` is the beginning of the run (`RunPlan.begun`); an operator needs none.
     """
     try:
         key = path.read_bytes().strip()
@@ -218,10 +206,7 @@ def credentials_of(run_name: str, path: Path, begun: str = "") -> Credentials:
 
 
 def compiled_folder() -> Path | None:
-    """Return the cache of compiled functions of all this user's runs; JAX's own setting wins.
-
-    It is None for a user without a home, or with one that cannot be written: a cache is no need.
-    """
+    """Return the cache of compiled functions of all this user's runs; JAX's own setting wins."""
     told = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
@@ -243,15 +228,10 @@ def network_of(
     limits: Limits | None = None,
     types: Sequence[type] = MESSAGE_TYPES,
 ) -> WebsocketNetwork:
-    """Make this process's network; it can be dialled once it is opened by `open`.
+    """Make this process's network.
 
-    Args:
-        connecting: certificates with which to dial others.
-        listening: the address and certificates at which others dial this process.
-        token: the run's token; a keyring for links on which it is not shown.
-        limits: on what others may send; None where the layout is not known yet: it is fetched,
-            and the limits are set later by `WebsocketNetwork.allow`.
-        types: what links carry; by default the messages of a run.
+    A keyring is for links on which the run's token is not shown. Limits are None where the layout
+    is not known yet: it is fetched, and `WebsocketNetwork.allow` sets them later.
     """
     server = None
     if listening is not None and listening.tls_certificate is not None:
@@ -279,23 +259,23 @@ def tape_in(folder: Path, name: str, keeping: KeepOptions, *, began_s: float) ->
     The times of its entries must count from `began_s` on the monotonic clock. The caller closes the
     tape, so that its last entries are written.
     """
-    place = folder / "processes" / name
-    path = place / "tape.jsonl"
+    own = folder / "processes" / name
+    path = own / "tape.jsonl"
     try:
         make_private(folder)
-        make_private(place)
+        make_private(own)
         path.open("ab").close()
     except OSError as error:
         if error.errno not in FULL_OR_FAILING:
-            raise unusable(f"the folder {place} cannot be written", error) from error
-    tape = FileTape(path, Spool(place, say), limit_bytes=keeping.file_bytes)
+            raise unusable(f"the folder {own} cannot be written", error) from error
+    tape = FileTape(path, Spool(own, say), limit_bytes=keeping.file_bytes)
     began = ProcessBegan(os.getpid(), wall_s=WallClock().now_s(), loop_s=began_s)
     tape.write(0.0, name, began)
     return tape
 
 
 class ConsoleTape:
-    """A tape that also tells the person at the terminal what a process waits for."""
+    """A tape that also says at the terminal what a process waits for."""
 
     def __init__(self, tape: Tape, say: Callable[[str], object]) -> None:
         self._tape = tape
@@ -303,7 +283,6 @@ class ConsoleTape:
         self._reason = ""
 
     def write(self, at_s: float, actor: str, entry: Entry) -> None:
-        """Write one entry, and say what its actor waits for if that is new."""
         self._tape.write(at_s, actor, entry)
         if isinstance(entry, Waits) and entry.reason != self._reason:
             self._reason = entry.reason
@@ -342,11 +321,8 @@ def context_in(
 class ActorGroup:
     """Actors that share a process: if one of them fails, all end.
 
-    Args:
-        name: the process's name, for its tasks.
-        leave: called at the first signal; it must make the actors shut down by themselves.
-        at_once: called at the second signal, just before the process ends.
-        signals: whether signals to the process are for these actors.
+    `leave` is called at the first signal, and must make the actors shut down by themselves;
+    `at_once` is called at the second signal, just before the process ends.
     """
 
     def __init__(
@@ -369,7 +345,6 @@ class ActorGroup:
         self._signals = contextlib.ExitStack()
 
     def start(self, actor: RoleActor[Any]) -> asyncio.Task[object]:
-        """Run an actor; return the task, which is done when the actor has ended."""
         self._running += 1
         return self.scope.spawn(self._run(actor), actor.name)
 
@@ -388,11 +363,9 @@ class ActorGroup:
             raise self._failure
 
     def end(self) -> None:
-        """End the wait, and with it all actors that still run."""
         self._ended.set()
 
     def close(self) -> None:
-        """Stop handling signals."""
         self._signals.close()
 
     async def _run(self, actor: RoleActor[Any]) -> None:
@@ -431,11 +404,8 @@ async def live(
 ) -> None:
     """Run the actors of a process until all have ended, then close their tape.
 
-    Args:
-        actors: those of this process.
-        leave: asks them to end in order.
-        tape: what they record on.
-        starting: whether they still import or compile, so that stalls are not told.
+    `leave` asks them to end in order. No stalls are reported while they are `starting`: they import
+    or compile.
     """
     tell_stalls_unless(starting)
     living = ActorGroup(actors[0].name, leave)

@@ -15,16 +15,14 @@ READER_GONE = (errno.EPIPE, errno.EIO)
 class LossyOutput:
     """A stream of text of which whatever cannot be written is dropped.
 
-    A closed terminal or pipe ends the output, never the process: once the reader is gone, the
-    stream's file descriptor leads to `os.devnull`, so that neither later output nor the
-    interpreter's last flush fails.
+    Once the reader is gone, the stream's file descriptor leads to `os.devnull`, so that neither
+    later output nor the interpreter's last flush fails.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write a text; return its number of characters, also if it was dropped."""
         try:
             self._stream.write(text)
         except OSError as error:

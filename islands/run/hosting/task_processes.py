@@ -1,7 +1,6 @@
 """A launcher that runs actors as tasks of this process, and starts and kills them like processes.
 
-It launches everything that runs on one event loop, in real or virtual time. Killing an actor takes
-away its tasks, its links and its threads, and calls none of its handlers, as SIGKILL would.
+Killing an actor takes away its tasks, its links and its threads, and calls none of its handlers.
 """
 
 import asyncio
@@ -34,9 +33,8 @@ class _Entry:
 class ProcessTable:
     """The actors that run now, by the names of their processes.
 
-    Args:
-        make: builds the actor of a name; called at each start.
-        ended: told how a process ended, whether by itself or killed.
+    `make` builds the actor of a name at each start; `ended` is told how a process ended, whether by
+    itself or killed.
     """
 
     def __init__(
@@ -58,7 +56,6 @@ class ProcessTable:
         return list(self._entries)
 
     def get(self, name: str) -> Process | None:
-        """Return the process of a name, or None if it does not run."""
         entry = self._entries.get(name)
         return None if entry is None else entry.process
 
@@ -66,7 +63,6 @@ class ProcessTable:
         return self._last.get(name)
 
     def start(self, name: str) -> None:
-        """Start a process, unless it runs already or the table is closed."""
         if self._closed or name in self._entries:
             return
         process = self._last[name] = self._make(name)
@@ -108,7 +104,6 @@ class ProcessTable:
         entry.task.add_done_callback(lambda _: timer.cancel())
 
     def adopt(self) -> list[str]:
-        """Return nothing: a task does not outlive the process that it runs in."""
         return []
 
     async def _free(self, name: str, entry: _Entry) -> None:
@@ -116,7 +111,6 @@ class ProcessTable:
         self._ended(name, KILLED)
 
     def close(self) -> None:
-        """Kill all processes, and accept no more starts."""
         self._closed = True
         for name in self.names():
             self.kill(name)

@@ -1,12 +1,5 @@
 """Watchdog heartbeats for systemd, and what people are told of the event loop's stalls.
 
-    watchdog = Watchdog(stalled=lambda lateness_s: tape.write(...))
-    watchdog.begin("reading 4 GB")   # heartbeats begin; `TimeoutStartSec` is infinity
-    watchdog.ready("3 learners")
-    ...
-    watchdog.stopping()
-    watchdog.close()
-
 A timer of the event loop sends the heartbeats, so a loop that hangs sends none and systemd restarts
 the process: a hang is the one fault that a process cannot handle itself. The lateness of the same
 timer tells how long the loop stalled; a stall is reported once, when it is over. Without systemd no
@@ -35,12 +28,10 @@ _BEATS_PER_LIMIT = 3  # systemd's manual asks for two; the third allows for a st
 class Notifier:
     """Sends states to the service manager that started this process, if one did.
 
-    Args:
-        environment: where the manager's socket and the limit of its watchdog are named.
+    The environment names the manager's socket and the limit of its watchdog.
     """
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        """Open a socket; nothing is sent yet."""
         self._address = _address(environment.get("NOTIFY_SOCKET", ""))
         self._limit_s = _limit_s(environment)
         self._socket: socket.socket | None = None
@@ -70,10 +61,8 @@ class Notifier:
 class Watchdog:
     """The heartbeat of an event loop.
 
-    Args:
-        stalled: told for how many seconds the loop stalled, once it goes on.
-        notifier: sends to the service manager; by default to that of this process, if any.
-        stall_s: shorter stalls are not reported.
+    `stalled` is told for how many seconds the loop stalled, once it goes on; not of less than
+    `stall_s`.
     """
 
     def __init__(
@@ -83,7 +72,6 @@ class Watchdog:
         notifier: Notifier | None = None,
         stall_s: float = STALL_S,
     ) -> None:
-        """Measure and send nothing before `begin` or `ready`."""
         self._stalled = stalled
         self._notifier = notifier or Notifier()
         self._stall_s = stall_s
@@ -101,10 +89,6 @@ class Watchdog:
         self._notifier.send(READY="1", STATUS=status)
         if self._timer is None:
             self._start()
-
-    def status(self, sentence: str) -> None:
-        """Tell systemd in one line what this process does; `systemctl status` shows it."""
-        self._notifier.send(STATUS=sentence)
 
     def stopping(self, reason: str = "") -> None:
         """Report that this process is shutting down; the heartbeat goes on meanwhile."""
@@ -138,9 +122,8 @@ class Watchdog:
 class Stalls:
     """Tells a person that the event loop stalled, and what to do; every `STALLS_TOLD_S` at most.
 
-    Attributes:
-        starting: Whether this process, or one beside it, still imports or compiles: a stall is what
-            that takes then, and nobody is told.
+    Nobody is told while this process, or one beside it, is `starting`: importing and compiling take
+    the time then.
     """
 
     def __init__(self, say: Callable[[str], object], clock: Clock) -> None:

@@ -1,14 +1,11 @@
 """Figures of a run in progress: what its learners did, and the results so far.
 
-They are shown to people, on a screen and in a summary; no decision depends on them. Losses are
-smoothed per step, however many steps a report covers, and the run's loss is the mean over its
-learners: so neither their number nor the speed of their steps changes how a curve looks.
+They are shown to people; no decision depends on them. Losses are smoothed per step, however many
+steps a report covers, and the run's loss is the mean over its learners.
 
 A run has one total of tokens: those processed, as the syncer's ledger has booked them. While the
-run goes on, learners may have told of some that are not booked yet, and a hub that was away has
-not heard of all that are; so the total is the larger of the two. At the end the ledger decides
-(`RunFigures.settle`): rows of learners then sum to its total, and tokens that learners told of and
-no book has are counted apart, as unbooked.
+run goes on it is the larger of what is booked and what learners reported; at the end the ledger
+decides (`RunFigures.settle`), and what learners reported beyond it is counted apart, as unbooked.
 """
 
 import re
@@ -62,18 +59,15 @@ SPEED_SAMPLES_LEAST = 3
 class LearnerFigures(msgspec.Struct):
     """What one learner did, over all its incarnations and processes.
 
-    `processes` holds the last report of each of its processes that were heard most recently, the
-    latest report last, and None for earlier ones, whose later reports are ignored. `loss` and
-    `metrics` are smoothed since its last admission (None: not reported since), `diverged` tells
-    whether its last loss was not finite. Of the `merges_present` merges while it trained,
-    `merges_joined` have a contribution of it, and `behind` sums how many versions the bases of
-    these were behind. `states` lists each change of its state with the time, counted from the run's
-    first start. `sends` is what it chose to send last, "" if it chose nothing. `hardware` names the
-    devices of its newest process. It was a member for `present_s`, and again since `since_s` on the
-    run's clock (None: it is not), whether it stepped or not. `merged_tokens` are its own that were
-    merged, summed over fragments, and `belated_tokens` those of them that only the end of the run
-    merged. `unmerged` counts the merges without it since the last one with it, while it is live.
-    `left_out` says why it is not asked, "" while it is.
+    `processes` holds the last report of each process that was heard most recently, the latest last,
+    and None for earlier ones, whose later reports are ignored. `loss` and `metrics` are smoothed
+    since its last admission; `diverged` says that its last loss was not finite. Of the
+    `merges_present` merges while it trained, `merges_joined` have a contribution of it, whose bases
+    were `behind` versions behind, in sum. `states` has each change of its state with the seconds
+    since the run's first start. `sends` is the precision that it chose last. It was a member for
+    `present_s`, and again since `since_s` on the run's clock. `merged_tokens` are summed over
+    fragments; only the end of the run merged `belated_tokens` of them. `unmerged` counts merges
+    since the last one with it, while it is live. `left_out` says why it is not asked.
     """
 
     steps: int = 0
@@ -113,7 +107,7 @@ class LearnerFigures(msgspec.Struct):
 
     @property
     def participation(self) -> float | None:
-        """The share of merges while it trained that have a contribution of it; None before one."""
+        """The fraction of merges while it trained that have a contribution of it."""
         return self.merges_joined / self.merges_present if self.merges_present else None
 
     @property
@@ -133,24 +127,17 @@ class LearnerFigures(msgspec.Struct):
         if len(self.states) > STATES_KEPT:
             del self.states[: STATES_KEPT // 2]
 
-    def come(self, at_s: float) -> None:
-        """Begin to count the time for which it is a member, unless it is one."""
+    def join(self, at_s: float) -> None:
         self.since_s = at_s if self.since_s is None else self.since_s
 
-    def go(self, at_s: float) -> None:
-        """Cease to count the time for which it is a member."""
+    def leave(self, at_s: float) -> None:
         self.present_s, self.since_s = self.member_s(at_s), None
 
     def member_s(self, at_s: float) -> float:
-        """Return for how long it has been a member until now."""
         return self.present_s + (0.0 if self.since_s is None else max(0.0, at_s - self.since_s))
 
     def add_report(self, report: StepFigures) -> None:
-        """Add a report of one of its processes, cumulative since that process began.
-
-        Each process counts once, in whatever order they report. Of one that was silent while many
-        others reported, later reports are ignored.
-        """
+        """Add a report of one of its processes, cumulative since that process began."""
         last = self.processes.pop(report.process, UNREPORTED)
         if last is not None:
             self.count(report, last)
@@ -186,7 +173,7 @@ class LearnerFigures(msgspec.Struct):
         return self.gaps.largest_s
 
     def settle(self, tokens: int) -> int:
-        """Set the tokens to those that are booked, for good; return how many more it had told.
+        """Set the tokens to those that are booked; return how many more it had reported.
 
         Later reports of its processes are ignored: the run is over.
         """
@@ -195,27 +182,24 @@ class LearnerFigures(msgspec.Struct):
         return unbooked
 
     def smooth(self, loss: float | None, metrics: Mapping[str, float]) -> bool:
-        """Smooth in the means of steps since the last call; return whether there were any steps.
-
-        A loss of None is not known, and changes nothing. Only the first metrics have room.
-        """
+        """Smooth in the means of steps since the last call; return whether there were any steps."""
         stepped, self.smoothed_steps = self.steps - self.smoothed_steps, self.steps
         if stepped <= 0:
             return False
-        share = 1 - (1 - LOSS_SMOOTHING) ** stepped
+        weight = 1 - (1 - LOSS_SMOOTHING) ** stepped
         if loss is not None:
             self.diverged = not isfinite(loss)
-            self.loss = _smoothed(self.loss, loss, share)
+            self.loss = _smoothed(self.loss, loss, weight)
         for name, value in metrics.items():
             if name in self.metrics or len(self.metrics) < METRICS_MAX:
-                self.metrics[name] = _smoothed(self.metrics.get(name), value, share)
+                self.metrics[name] = _smoothed(self.metrics.get(name), value, weight)
         return True
 
 
-def _smoothed(before: float | None, value: float, share: float) -> float:
+def _smoothed(before: float | None, value: float, weight: float) -> float:
     if before is None or not isfinite(before):
         return value
-    return before + share * (value - before)
+    return before + weight * (value - before)
 
 
 class DepartedLearners(msgspec.Struct):
@@ -230,7 +214,6 @@ class DepartedLearners(msgspec.Struct):
     processes: dict[str, None] = field(default_factory=dict)
 
     def add(self, learner: LearnerFigures) -> None:
-        """Add a learner whose row is removed to the common count."""
         self.names += 1
         self.counted.incarnations += learner.incarnations
         self.counted.present_s += learner.present_s
@@ -242,18 +225,21 @@ class DepartedLearners(msgspec.Struct):
 
 
 class Curve(msgspec.Struct):
-    """Points of a curve from its beginning; a long curve keeps only every second, fourth, … one."""
+    """Points of a curve from its beginning; a long curve keeps only every second, fourth, … one.
 
-    points: list[tuple[float, float]] = field(default_factory=list)
-    newest: tuple[float, float] | None = None
+    The last number of a point is its value, and those before it say where it is drawn.
+    """
+
+    points: list[tuple[float, ...]] = field(default_factory=list)
+    newest: tuple[float, ...] | None = None
     every: int = 1
     waiting: int = 0
 
-    def add(self, x: float, y: float) -> None:
+    def add(self, *point: float) -> None:
         """Append a point, if its value can be drawn."""
-        if not drawable(y):
+        if not drawable(point[-1]):
             return
-        self.newest = x, y
+        self.newest = point
         self.waiting += 1
         if self.waiting < self.every:
             return
@@ -264,7 +250,7 @@ class Curve(msgspec.Struct):
             self.waiting = self.every
             self.every *= 2
 
-    def all(self) -> list[tuple[float, float]]:
+    def all(self) -> list[tuple[float, ...]]:
         """Return the points that are kept, and the newest one."""
         last = [] if self.newest is None or self.newest in self.points[-1:] else [self.newest]
         return [*self.points, *last]
@@ -300,8 +286,7 @@ class Speed(msgspec.Struct):
 class WorkTime(msgspec.Struct):
     """The seconds that count against a budget of time: those of work, without pauses.
 
-    `since_s` is when the current stretch of work began, None while no time counts; `counted_s` is
-    the sum of the stretches before it.
+    The current stretch of work began at `since_s`; those before it sum to `counted_s`.
     """
 
     counted_s: float = 0.0
@@ -314,12 +299,10 @@ class WorkTime(msgspec.Struct):
         return self.since_s is not None or self.counted_s > 0
 
     def begin(self, at_s: float) -> None:
-        """Begin to count, because a learner steps; further calls change nothing."""
         if self.since_s is None and not self.paused:
             self.since_s = at_s
 
     def pause(self, at_s: float, *, paused: bool) -> None:
-        """Stop counting when an operator pauses the run, and continue when it is resumed."""
         if paused and self.since_s is not None:
             self.counted_s, self.since_s = self.total_s(at_s), None
         elif not paused and self.paused:
@@ -327,20 +310,17 @@ class WorkTime(msgspec.Struct):
         self.paused = paused
 
     def total_s(self, now_s: float) -> float:
-        """Return all seconds counted until now."""
         return self.counted_s + (0.0 if self.since_s is None else now_s - self.since_s)
 
 
 class KeptFigures(msgspec.Struct):
     """What the whole run did over all starts of its hub; its encoding is the file of figures.
 
-    `away` holds the absent learners, the one that left last at the end; `most_present` is the
-    largest number that was present at once. `evictions` counts the supervisor's evictions of
-    members of all roles, over all its starts. `merged_tokens` sums the tokens of all merged
-    contributions over fragments; `clock` is the fleet's clock in steps at the last merge. `booked`
-    are the tokens processed as the ledger had them then or at the end, `unbooked` those that
-    learners told of and no book has, and `settled_yield` is the ledger's at the end. `wall_s` and
-    `kept_s` are the times on the run's clock and on the wall at which they were kept last.
+    `away` holds the absent learners, the one that left last at the end. `evictions` counts members
+    of all roles. `merged_tokens` is summed over fragments; `clock` is the fleet's in steps at the
+    last merge. `booked` tokens are in the ledger, `unbooked` ones learners reported alone, and
+    `settled_yield` is the ledger's at the end. The file was written at `wall_s` on the run's clock
+    and `kept_s` on the wall.
     """
 
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
@@ -365,9 +345,8 @@ class RunFigures(KeptFigures):
     """The figures of a run, with what is shown of this start of its hub alone.
 
     The last merge came `last_merge_s` after this start. `warning` says what is wrong with the run
-    now, `ending` why it ends; each is "" if there is nothing. `lately` has for each of the last
-    seconds with a merge that second, the contributions of its merges, and the learners that were
-    there.
+    now, `ending` why it ends. `lately` has each of the last seconds with a merge, the contributions
+    of its merges, and the learners that were present.
     """
 
     last_merge_s: float = -inf
@@ -407,12 +386,10 @@ class RunFigures(KeptFigures):
         self.booked = total
 
     def everybody(self) -> Iterator[LearnerFigures]:
-        """Yield the figures of each learner, then those of all departed learners together."""
         yield from self.learners.values()
         yield self.gone.counted
 
     def admit(self, name: str) -> LearnerFigures:
-        """Note that a learner was admitted, and return its row."""
         self.away.pop(name, None)
         row = self.learners.setdefault(name, LearnerFigures())
         self.most_present = max(self.most_present, len(self.learners) - len(self.away))
@@ -453,7 +430,6 @@ class RunFigures(KeptFigures):
         return {name: sum(values) / len(values) for name, values in found.items()}
 
     def count_participation(self, at_s: float, contributions: int, learners: int) -> None:
-        """Count who took part in a merge, of those that were there."""
         second = float(int(at_s))
         if not self.lately or self.lately[-1][0] != second:
             self.lately.append([second, 0, 0])
@@ -461,14 +437,14 @@ class RunFigures(KeptFigures):
         self.lately[-1][2] += learners
 
     def participation_lately(self, at_s: float) -> float | None:
-        """Return the share of learners in the merges of the last minute; None without a merge."""
+        """Return the fraction of learners in the merges of the last minute; None without one."""
         recent = [row for row in self.lately if row[0] >= at_s - LATELY_S]
         learners = sum(row[2] for row in recent)
         return sum(row[1] for row in recent) / learners if learners else None
 
     @property
     def participation(self) -> float | None:
-        """The share of merges of the whole run in which learners that trained took part."""
+        """The fraction of merges of the whole run in which learners that trained took part."""
         present = sum(one.merges_present for one in self.everybody())
         joined = sum(one.merges_joined for one in self.everybody())
         return joined / present if present else None
@@ -478,10 +454,8 @@ class RunFigures(KeptFigures):
     ) -> None:
         """Count a merge for the learners that train, and for those whose contributions it has.
 
-        Args:
-            behind: how many versions each participant's base was behind.
-            tokens: the tokens of each participant that were merged.
-            belated: those of them that only the end of the run merged.
+        `behind` has how many versions each participant's base was behind, and `belated` those of
+        its merged tokens that only the end of the run merged.
         """
         for name, learner in self.learners.items():
             joined = name in behind
@@ -518,11 +492,7 @@ class RunFigures(KeptFigures):
         return stepping_s / (max(1, len(self.learners) + self.gone.names) * max(wall_s, 1e-9))
 
     def yield_of(self, fragments: int, tokens: int) -> float:
-        """Return the share of tokens that has reached the published parameters by now.
-
-        Merges are known at once, but a learner's tokens only with its next heartbeat. At the end it
-        is the ledger's.
-        """
+        """Return the fraction of tokens that has reached the published parameters by now."""
         if self.settled_yield is not None:
             return self.settled_yield
         return min(1.0, self.merged_tokens / (fragments * tokens)) if tokens else 0.0
@@ -546,11 +516,7 @@ def in_order(name: str) -> tuple[str | int, ...]:
 def content_of(figures: RunFigures, wall_s: float, at_s: float, now_s: float = 0.0) -> bytes:
     """Return the content of the file of figures.
 
-    Args:
-        figures: of the run.
-        wall_s: the time on the run's clock.
-        at_s: the time since this start of the hub.
-        now_s: the time on the wall.
+    `wall_s` is on the run's clock, `at_s` since this start of the hub, and `now_s` on the wall.
     """
     evaluations = [{k: v for k, v in row.items() if isfinite(v)} for row in figures.evaluations]
     kept = msgspec.convert(figures, KeptFigures, from_attributes=True)
@@ -577,5 +543,5 @@ def restored(path: Path) -> tuple[float, RunFigures, bool]:
         if not learner.gone:
             learner.status = UNHEARD
             learner.enter(figures.wall_s, AWAY)
-            learner.go(figures.wall_s)
+            learner.leave(figures.wall_s)
     return figures.wall_s, figures, lost

@@ -1,15 +1,8 @@
 """Files of parameters: tensors by their paths, and metadata that describes the run.
 
-    params = islands.load("runs/mine", like=task.init(key).params)   # a tree as the task's own
-    arrays = islands.load("runs/mine/final.safetensors")             # or simply arrays by path
-    islands.described("runs/mine")["tokens"]
-    values = read_values(Path("final.safetensors"), layout)          # one flat value per fragment
-
-The file is written when a run ends, and when it is stopped before that. Its metadata are strings,
-as the format requires: `run`, `task`, `tokens` and `reason` are plain, `task_settings`, `settings`
-and `versions` are JSON. A run begins from such a file (`--start_from`), or from any other with the
-same names and shapes; one that does not fit is refused in a sentence that names the first
-difference. Tensors are read one after another, so a large file is not in memory twice.
+Metadata are strings, as the format requires; those in `AS_JSON` are JSON. A run begins from such a
+file (`--start_from`), or from any other with the same names and shapes. Tensors are read one after
+another, so a large file is not in memory twice.
 """
 
 import json
@@ -135,12 +128,12 @@ def load_model(path: Path | str, like: "PyTree" = None) -> "PyTree":
         return arrays
     from islands.tasks.task import TaskState
 
-    place = _file(path)
+    file_path = _file(path)
     params = {name: x for name, x in arrays.items() if not name.startswith(STATE_PREFIX)}
     if not isinstance(like, TaskState):
-        return _filled(params, like, place)
+        return _filled(params, like, file_path)
     state = {name.removeprefix(STATE_PREFIX): x for name, x in arrays.items() if name not in params}
-    return TaskState(_filled(params, like.params, place), _filled(state, like.state, place))
+    return TaskState(_filled(params, like.params, file_path), _filled(state, like.state, file_path))
 
 
 def _filled(arrays: Mapping[str, NDArray[np.generic]], like: "PyTree", path: Path) -> "PyTree":
@@ -171,13 +164,7 @@ def _filled(arrays: Mapping[str, NDArray[np.generic]], like: "PyTree", path: Pat
 
 
 def read_values(path: Path, layout: Layout) -> list[NDArray[np.float32]]:
-    """Read the values of all fragments, in order.
-
-    Args:
-        path: the .safetensors file.
-        layout: the run's layout; the file must have its names and shapes. Any floating type is
-            converted.
-    """
+    """Read the values of all fragments of a layout, in order; any floating type is converted."""
     with _opened(path, " to start from") as file:
         return fitted(file.keys(), file.get_tensor, layout, path)
 
@@ -187,11 +174,7 @@ def fitted(
 ) -> list[NDArray[np.float32]]:
     """Convert parameters by path to one flat value per fragment, if they are of this layout.
 
-    Args:
-        held: the paths of the parameters.
-        tensor: gives the parameter of a path, once; any floating type is converted.
-        layout: must have their names and shapes.
-        path: where they are from, for the error's sentence.
+    `tensor` gives the parameter of a path, once; any floating type is converted.
     """
     wanted, names = {leaf.path: leaf.shape for leaf in layout.leaves}, set(held)
     at_rest = [name for name in wanted if name.startswith(MOMENTS_PREFIX) and name not in names]
@@ -230,21 +213,18 @@ def _some(names: list[str]) -> str:
 
 
 def _file(path: Path | str) -> Path:
-    place = Path(path)
-    return place / FINAL_FILE if place.is_dir() else place
+    file = Path(path)
+    return file / FINAL_FILE if file.is_dir() else file
 
 
 class _File(Protocol):
     """An open file of tensors, as the package safetensors has it."""
 
-    def metadata(self) -> dict[str, str] | None:
-        """Return the metadata."""
+    def metadata(self) -> dict[str, str] | None: ...
 
-    def keys(self) -> list[str]:
-        """Return the names of the tensors."""
+    def keys(self) -> list[str]: ...
 
-    def get_tensor(self, name: str) -> NDArray[np.generic]:
-        """Read a tensor."""
+    def get_tensor(self, name: str) -> NDArray[np.generic]: ...
 
 
 @contextmanager

@@ -1,8 +1,6 @@
 """Pictures of runs, which matplotlib draws: `summary.png`, and `islands plot` of several runs.
 
-matplotlib takes half a second to import, so it is imported where a picture is made. Only its
-object-oriented interface is used, and the look holds within `new_figure` alone: the figures and
-settings of a user's own code in the same process stay as they are.
+The look holds within `new_figure` alone: a user's own figures in the same process stay as they are.
 
 Reference: colours by Okabe and Ito, "Color Universal Design" (2008), which people with any kind of
 colour blindness can tell apart.
@@ -18,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from islands.protocol.errors import UserError, not_installed
 from islands.protocol.settings.run import RunSettings
-from islands.run.records.figures import LearnerFigures, RunFigures, drawable, in_order
-from islands.run.records.run_curves import Mean, RunCurves, Series
+from islands.run.records.figures import Curve, LearnerFigures, RunFigures, drawable, in_order
+from islands.run.records.run_curves import Mean, RunCurves
 from islands.settings.commands import Over
 from islands.settings.quantities import count, duration
 
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Points = Sequence[tuple[float, float]]
+Points = Sequence[tuple[float, ...]]
 
 BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#8C8C8C"
@@ -133,7 +131,8 @@ def picture_of(figures: RunFigures, settings: RunSettings, end_s: float, share: 
     """Draw a run as a PNG file: its loss and evaluations, and what each learner did when."""
     name, _ = figures.metric
     rows = [row for row in figures.evaluations if drawable(row.get(name, float("nan")))]
-    evaluated = [(float(row["tokens"]), row[name]) for row in rows]
+    evaluated: Points = [(float(row["tokens"]), row[name]) for row in rows]
+    charts: list[tuple[str, Points]]
     charts = [("training loss", figures.losses.all()), (name, evaluated)]
     charts = [chart for chart in charts if chart[1]] or [("no step was reported", [])]
     heights = ROW_INCHES, LINE_INCHES * (2 + min(len(figures.learners), LEARNERS_MOST + 1))
@@ -159,7 +158,6 @@ def picture_of(figures: RunFigures, settings: RunSettings, end_s: float, share: 
 
 
 def _timeline(axes: "Axes", learners: Mapping[str, LearnerFigures], end_s: float) -> None:
-    """Draw a bar for each learner, by its state over time; of one that is away it is thinner."""
     unit_s, names = seconds_below(axes, end_s), sorted(learners, key=in_order)
     spans: dict[str, list[tuple[int, float, float]]] = {state: [] for state in STATES}
     for row, name in enumerate(names[:LEARNERS_MOST]):
@@ -242,7 +240,7 @@ def _draw(axes: "Axes", runs: Mapping[str, Sequence[Mean]], over: Over) -> None:
 def figures_of(run: RunCurves, metric: str) -> dict[str, list[Mean]]:
     found = {
         LOSS: _points(run.loss),
-        EVALUATION: _points(run.evaluations.get(metric, Series())),
+        EVALUATION: _points(run.evaluations.get(metric, Curve())),
         "tokens_per_s": _rate(run, "tokens"),
         "goodput": _rate(run, "stepping_s", "allocated_s"),
         "bytes_up_per_s": _rate(run, "bytes_up"),
@@ -252,14 +250,13 @@ def figures_of(run: RunCurves, metric: str) -> dict[str, list[Mean]]:
     return {name: points for name, points in found.items() if points}
 
 
-def _points(series: Series) -> list[Mean]:
-    pairs = zip(series.tokens.all(), series.seconds.all(), strict=True)
-    return [Mean(tokens, at_s, value) for (tokens, value), (at_s, _) in pairs]
+def _points(curve: Curve) -> list[Mean]:
+    return [Mean(*point) for point in curve.all()]
 
 
 def _rate(run: RunCurves, what: str, per: str | None = None) -> list[Mean]:
     """Return the growth of one total over that of another, or over time, by stretches."""
-    above = _points(run.totals.get(what, Series()))
+    above = _points(run.totals.get(what, Curve()))
     if not above:
         return []
     below = above if per is None else _points(run.totals[per])

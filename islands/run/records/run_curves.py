@@ -1,12 +1,8 @@
 """Read the curves of a run from the `metrics.jsonl` of its folder, however long that is.
 
-The file is mapped and not loaded. A short one is read whole. Of a long one, blocks of lines are
-read that lie evenly over it, and between them all evaluations and events, which are few: so a week
-costs about as much as an hour.
-
-The run may go on meanwhile, so the last line may be half written; so is the line at which a hub was
-killed, after which the next one began a new line. A restarted hub counts its times from zero again;
-here they go on from the last time of the start before, so the time in which no hub ran is left out.
+Of a long file, blocks of lines are read that lie evenly over it, and between them all evaluations
+and events, which are few. A line may be half written. A restarted hub counts its times from zero
+again; here they go on from the last time of the start before.
 """
 
 import mmap
@@ -19,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from islands.files.growing_files import older
-from islands.files.plain_files import open_plain, read_plain
+from islands.files.plain_files import open_plain
 from islands.protocol.errors import unusable
 from islands.run.records.figures import ABOUT, Curve, drawable
 
@@ -48,19 +44,6 @@ ABOUT_MERGE = ("kind", "at_s", "merges", "fragment", "run_tokens")
 Row = dict[str, object]
 
 
-@dataclass(slots=True)
-class Series:
-    """One figure of a run, over tokens and over seconds."""
-
-    tokens: Curve = field(default_factory=Curve)
-    seconds: Curve = field(default_factory=Curve)
-
-    def add(self, tokens: float, at_s: float, value: float) -> None:
-        """Append a point to both curves."""
-        self.tokens.add(tokens, value)
-        self.seconds.add(at_s, value)
-
-
 class Mean(NamedTuple):
     """Tokens, time and value of a curve of means, each the mean over a stretch of the run."""
 
@@ -70,7 +53,7 @@ class Mean(NamedTuple):
 
 
 @dataclass(slots=True)
-class Means:
+class AveragedCurve:
     """A curve that has the mean over every one, two, four, … values, so that it stays short."""
 
     points: list[Mean] = field(default_factory=list)
@@ -101,23 +84,21 @@ def _mean(points: "list[Mean] | tuple[Mean, ...]") -> Mean:
 
 @dataclass(slots=True)
 class RunCurves:
-    """The curves of one run; times are seconds since its first start, without those of no hub.
+    """The curves of one run, each point with tokens, seconds and value.
 
-    Args:
-        loss: mean over the learners of their smoothed losses.
-        evaluations: each figure of the task's evaluation, by its name.
-        means: each other figure of steps and merges, by its name.
-        totals: sums over all learners, of what `SUMMED` names, of `tokens`, and of `allocated_s`:
-            the time of each learner since it was first heard.
-        learners: tokens of the run, smoothed loss and step time of the first learners, with times.
-        began_s: when the hub's last start began.
-        damaged: why no line at all can be read; "" if one can.
+    Seconds count from its first start, without those in which there was no hub.
+
+    `loss` is the mean over the learners of their smoothed losses, and `means` has each other figure
+    of steps and merges. `totals` are sums over all learners of what `SUMMED` names, of `tokens`,
+    and of `allocated_s`: the time of each learner since it was first heard. `learners` has seconds,
+    tokens of the run, smoothed loss and step time of the first learners. The hub's last start began
+    at `began_s`. `damaged` says why no line at all can be read; "" if one can.
     """
 
-    loss: Series = field(default_factory=Series)
-    evaluations: dict[str, Series] = field(default_factory=dict)
-    means: dict[str, Means] = field(default_factory=dict)
-    totals: dict[str, Series] = field(default_factory=dict)
+    loss: Curve = field(default_factory=Curve)
+    evaluations: dict[str, Curve] = field(default_factory=dict)
+    means: dict[str, AveragedCurve] = field(default_factory=dict)
+    totals: dict[str, Curve] = field(default_factory=dict)
     learners: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
     began_s: float = 0.0
     damaged: str = ""
@@ -126,23 +107,17 @@ class RunCurves:
 def curves_of(folder: Path, most_bytes: int = WHOLE_BYTES) -> RunCurves:
     """Read the curves of a run; a folder without metrics has none.
 
-    Args:
-        folder: the run's folder.
-        most_bytes: how much is read, evaluations and events apart.
+    `most_bytes` are read, evaluations and events apart.
     """
     path = folder / METRICS_FILE
     reading, damaged = _Reading(), ""
     try:
         for line in _lines((older(path), path), most_bytes):
-            why = reading.add(line.text)
-            if why and not damaged:
-                number = 1 + read_plain(line.path)[: line.offset].count(b"\n")
-                damaged = (
-                    f"line {number} of {line.path} is no row of metrics, nor is any other: {why}"
-                )
+            damaged = reading.add(line) or damaged
     except OSError as error:
         raise unusable(f"{path} cannot be read", error) from error
-    reading.curves.damaged = "" if reading.rows else damaged
+    if damaged and not reading.rows:
+        reading.curves.damaged = f"no line of {path} is a row of metrics: {damaged}"
     return reading.curves
 
 
@@ -192,8 +167,8 @@ class _Reading:
         began_s = max(0.0, at_s - took_s)  # its values are from then
         for name, value in row.items():
             if name not in (*ABOUT, "kind") and value is not None:
-                series = self.curves.evaluations.setdefault(name, Series())
-                series.add(tokens, began_s, _number(row, name))
+                curve = self.curves.evaluations.setdefault(name, Curve())
+                curve.add(tokens, began_s, _number(row, name))
 
     def _add_step(self, row: Row, at_s: float) -> None:
         name = str(row["learner"])
@@ -221,7 +196,7 @@ class _Reading:
         self._allocated_s = at_s
         sums["tokens"] = self._tokens
         for key, total in sums.items():
-            self.curves.totals.setdefault(key, Series()).add(self._tokens, at_s, total)
+            self.curves.totals.setdefault(key, Curve()).add(self._tokens, at_s, total)
 
     def _add_means(self, row: Row, about: Collection[str], at_s: float) -> None:
         own = row.get("metrics")  # what a task tells of its steps
@@ -229,7 +204,7 @@ class _Reading:
             if name in about:
                 continue
             for one in _numbers(value):
-                self.curves.means.setdefault(name, Means()).add(self._tokens, at_s, one)
+                self.curves.means.setdefault(name, AveragedCurve()).add(self._tokens, at_s, one)
 
 
 def _number(row: Row, name: str, default: float | None = None) -> float:
@@ -245,42 +220,30 @@ def _numbers(value: object) -> list[float]:
     return [float(one) for one in values if isinstance(one, int | float)]
 
 
-class _Line(NamedTuple):
-    path: Path
-    offset: int
-    text: bytes
-
-
-def _lines(paths: tuple[Path, ...], most_bytes: int) -> Iterator[_Line]:
-    """Yield the lines of files that are ended: all, or blocks of them and the rare ones between."""
+def _lines(paths: tuple[Path, ...], most_bytes: int) -> Iterator[bytes]:
     sizes = [path.stat().st_size if path.exists() else 0 for path in paths]
-    share = most_bytes / max(1, sum(sizes))
+    fraction = most_bytes / max(1, sum(sizes))
     for path, size in zip(paths, sizes, strict=True):
         if not size:
             continue
-        blocks = 1 if share >= 1 else max(1, int(share * size / BLOCK_BYTES))
-        length = size if share >= 1 else BLOCK_BYTES
+        blocks = 1 if fraction >= 1 else max(1, int(fraction * size / BLOCK_BYTES))
+        length = size if fraction >= 1 else BLOCK_BYTES
         with open_plain(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
             end = 0
             for index in range(blocks):
-                place = index * (size - length) // max(1, blocks - 1)
-                start = text.rfind(b"\n", 0, max(end, place)) + 1
-                yield from _rare(path, text, end, start)
+                wanted = index * (size - length) // max(1, blocks - 1)
+                start = text.rfind(b"\n", 0, max(end, wanted)) + 1
+                yield from _rare(text, end, start)
                 end = text.rfind(b"\n", start, start + length) + 1 or start
-                offset = start
-                for line in text[start:end].split(b"\n"):
-                    if line:
-                        yield _Line(path, offset, line)
-                    offset += len(line) + 1
-            yield from _rare(path, text, end, size)
+                yield from filter(None, text[start:end].split(b"\n"))
+            yield from _rare(text, end, size)
 
 
-def _rare(path: Path, text: mmap.mmap, begin: int, until: int) -> Iterator[_Line]:
-    """Yield the lines of evaluations and events that begin and end in a part of a file."""
+def _rare(text: mmap.mmap, begin: int, until: int) -> Iterator[bytes]:
     at = text.find(RARE, max(0, begin - 1), until)
     while at >= 0:
         end = text.find(b"\n", at + 1, until)
         if end < 0:
             return
-        yield _Line(path, at + 1, text[at + 1 : end])
+        yield text[at + 1 : end]
         at = text.find(RARE, end, until)

@@ -44,7 +44,7 @@ from islands.run.records.figures import (
     content_of,
     restored,
 )
-from islands.run.records.notes import NoteBudget
+from islands.run.records.notes import is_kept
 from islands.run.records.summary import SUMMARY_FILE, SyncerShare
 from islands.run.records.tape_sentences import sentence
 from messaging.clock import WallClock
@@ -82,13 +82,9 @@ UNREADABLE = (msgspec.MsgspecError, RecursionError, *UNFORESEEN)
 class RunFolder:
     """The files of one run. It is also the tape on which all actors record.
 
-    Args:
-        path: the run's folder; made if missing.
-        settings: what all members of the run agree on; written at once.
-        fragments: P of the plan, by which merged tokens are compared with processed ones.
-        extend: whether to go on with a run that has ended.
-        limit_bytes: size at which a file that grows with the run is rotated.
-        say: told when a file cannot be written, and when it can again, also from another thread.
+    `fragments` is P of the plan, by which merged tokens are compared with processed ones. A file
+    that grows with the run is rotated at `limit_bytes`. `say` is told when a file cannot be
+    written, and when it can again, also from another thread.
     """
 
     def __init__(
@@ -113,7 +109,6 @@ class RunFolder:
         self._warnings: dict[str, str] = {}
         self._shown = ""
         self._point_s = -STEP_ROW_INTERVAL_S
-        self._notes = NoteBudget()
         self._keep_s = 0.0
         self._heard = self.figures.heard  # a running sum: no row has to visit all learners
         self.listeners: list[Callable[[], object]] = []
@@ -147,7 +142,6 @@ class RunFolder:
         self.keep(0.0)
 
     def _open_sinks(self, limit_bytes: int) -> "list[Sink]":
-        """Return what is given the rows at once: TensorBoard, where that is installed."""
         try:
             from islands.sinks.tensorboard import TensorBoard
         except ImportError:
@@ -177,8 +171,11 @@ class RunFolder:
                 self._on_status(name, at_s, Status.LEFT)
             case members.Diverged(name):
                 self._on_diverged(name, at_s)
-            case rounds.Merged() | rounds.LeftOut() | rounds.AskedAgain():
-                self._on_round(at_s, entry)
+            case rounds.Merged():
+                self._on_merged(at_s, entry)
+            case rounds.LeftOut(name) | rounds.AskedAgain(name) if name in self.figures.learners:
+                asked = isinstance(entry, rounds.AskedAgain)
+                self.figures.learners[name].left_out = "" if asked else entry.reason
             case members.Adapted(name, precision) if name in self.figures.learners:
                 self.figures.learners[name].sends = precision
             case members.Paused():
@@ -197,8 +194,7 @@ class RunFolder:
         event = event_of(actor, entry)
         if event is not None:
             what, name = event
-            row = {"kind": "event", "at_s": round(at_s, 3), "event": what, "name": name}
-            self._row({**row, "run_tokens": self.tokens})
+            self._row("event", at_s, {"event": what, "name": name, "run_tokens": self.tokens})
         self._notify()
 
     @property
@@ -235,7 +231,7 @@ class RunFolder:
     def _on_admitted(self, name: str, at_s: float) -> None:
         figures = self.figures.admit(name)
         figures.enter(self.earlier_s + at_s, STARTING)
-        figures.come(self.earlier_s + at_s)
+        figures.join(self.earlier_s + at_s)
         figures.incarnations += 1
         figures.status, figures.loss = "live", None  # the loss before its absence is outdated
         figures.left_out, figures.unmerged = "", 0
@@ -253,7 +249,7 @@ class RunFolder:
             figures.status = Status.LIVE.value
             figures.enter(self.earlier_s + at_s, STARTING)
             figures.present_s += self._outage_s  # it lived on while there was no hub
-            figures.come(self.earlier_s)
+            figures.join(self.earlier_s)
 
     def _on_diverged(self, name: str, at_s: float) -> None:
         figures = self.figures.learners.get(name)
@@ -270,25 +266,14 @@ class RunFolder:
         figures.status = status.value
         figures.enter(self.earlier_s + at_s, STATES[status])
         if status.ended:
-            figures.go(self.earlier_s + at_s)
+            figures.leave(self.earlier_s + at_s)
             self.figures.depart(name)
-
-    def _on_round(
-        self, at_s: float, entry: rounds.Merged | rounds.LeftOut | rounds.AskedAgain
-    ) -> None:
-        if isinstance(entry, rounds.Merged):
-            self._on_merged(at_s, entry)
-            return
-        figures = self.figures.learners.get(entry.name)
-        if figures is not None:
-            figures.left_out = entry.reason if isinstance(entry, rounds.LeftOut) else ""
 
     def _warn(self, kind: str, told: str) -> None:
         self._warnings[kind] = told
         self.figures.warning = "; ".join(filter(None, self._warnings.values()))
 
     def _log_entry(self, at_s: float, actor: str, entry: Entry) -> None:
-        """Write a log line for people who search: the tape's entry, with the time of day."""
         at = datetime.fromtimestamp(self._wall.now_s(), UTC).isoformat().replace("+00:00", "Z")
         fields = msgspec.to_builtins(entry)
         kind = fields.pop("kind")
@@ -320,8 +305,6 @@ class RunFolder:
             late = dict[str, int](zip(names, belated, strict=False))
             figures.count_merge(dict(zip(names, behind, strict=True)), tokens, late)
         row = {
-            "kind": "merge",
-            "at_s": round(at_s, 3),
             "run_tokens": self.tokens,
             "merges": figures.merges,
             "fragment": merged.fragment,
@@ -333,7 +316,7 @@ class RunFolder:
             "learning_rate": self._settings.learning_rate_at(figures.clock),
             "yield": figures.yield_of(self._fragments, self.tokens),
         }
-        self._row(row)
+        self._row("merge", at_s, row)
 
     # --- learners and evaluations -------------------------------------------------------------
 
@@ -350,7 +333,7 @@ class RunFolder:
         figures = self.figures.learners.setdefault(name, LearnerFigures())
         if not known:  # a start that was killed before it kept its figures had admitted it
             figures.status, figures.incarnations = Status.LIVE.value, 1
-            figures.come(self.earlier_s + at_s)
+            figures.join(self.earlier_s + at_s)
         before = figures.tokens
         figures.add_report(report)
         self._heard = min(TOTAL_MAX, max(0, self._heard + figures.tokens - before))
@@ -379,11 +362,8 @@ class RunFolder:
 
     def on_note(self, name: str, role: Role, at_s: float, note: Note) -> None:
         """Copy a notable entry from another process's tape to this one, at this host's time."""
-        dropped = self._notes.take(name, role, note.kind, len(note.fields), at_s)
-        if dropped is None:
+        if not is_kept(role, note):
             return
-        if dropped:
-            self.write(at_s, "hub", processes.NotesDropped(name, dropped))
         try:
             entry = decode_fields(note.kind, note.fields)
             self.write(at_s, name, entry)
@@ -412,8 +392,6 @@ class RunFolder:
         if at_s - figures.row_s >= STEP_ROW_INTERVAL_S:
             figures.row_s = at_s
             row = {
-                "kind": "step",
-                "at_s": round(at_s, 3),
                 "learner": name,
                 "steps": figures.steps,
                 "tokens": figures.tokens,
@@ -431,25 +409,23 @@ class RunFolder:
                 "staleness": figures.staleness,
             }
             known = {key: value for key, value in metrics.items() if key in figures.metrics}
-            self._row({**row, "metrics": known} if known else row)
+            self._row("step", at_s, {**row, "metrics": known} if known else row)
         self._notify()
 
     def _run_row(self, at_s: float) -> None:
-        """Write the run's loss and speed; not at each report, as it visits all learners."""
         mean = self.figures.loss
         if mean is None:
             return
         self.figures.losses.add(self.tokens, mean)
         speed = round(self.figures.speed.per_s(at_s), 1)
-        row = {"kind": "run", "at_s": round(at_s, 3), "tokens": self.tokens}
-        self._row({**row, "loss": mean, "tokens_per_s": speed})
+        self._row("run", at_s, {"tokens": self.tokens, "loss": mean, "tokens_per_s": speed})
 
     def evaluation(self, at_s: float, judged: Judged, found: dict[str, float]) -> None:
         """Record an evaluation of published values, which has ended now."""
         row: dict[str, float] = {"at_s": round(at_s, 3), **asdict(judged), **found}
         self.figures.evaluations.append(row)
         del self.figures.evaluations[:-POINTS_KEPT]
-        self._row({"kind": "evaluation", **row})
+        self._row("evaluation", at_s, row)
 
     def settle(self, share: SyncerShare) -> None:
         """Take over what the ledger says at the run's end; an old syncer's share lacks names."""
@@ -471,7 +447,8 @@ class RunFolder:
             self.evaluation(at_s, Judged(0.0, self.figures.tokens), found)
         return found
 
-    def _row(self, row: Mapping[str, object]) -> None:
+    def _row(self, kind: str, at_s: float, fields: Mapping[str, object]) -> None:
+        row = {"kind": kind, "at_s": round(at_s, 3), **fields}
         self._metrics.add(msgspec.json.encode(row) + b"\n")  # NaN is written as null
         for sink in self._sinks:
             sink.record([row])

@@ -36,14 +36,10 @@ READS_MOST = 32
 class RunValues:
     """Published values of a run, and what they are.
 
-    Args:
-        spec: the run's settings and task.
-        cut: tokens processed by then, the version of each fragment, and why the run ended; the
-            reason is empty if it has not.
-        arrays: the values in float32 by path, the state's leaves included.
-        source: the folder of the journal, or the exported file.
-        fingerprint: that of the run's layout.
-        plan: the run's plan; None where the exported file is all that there is.
+    `cut` has the tokens processed by then, the version of each fragment, and why the run ended
+    (empty if it has not). Arrays are float32 by path, the state's leaves included. The source is
+    the folder of the journal, or the exported file, which may be all that there is: then there is
+    no plan.
     """
 
     spec: RunSpec
@@ -55,7 +51,6 @@ class RunValues:
 
     @property
     def folder(self) -> Path:
-        """The run's folder, which holds the journal and the exported file."""
         return self.source.parent
 
 
@@ -78,7 +73,6 @@ def newest_values(folder: Path) -> RunValues:
 
 
 def require_folder(folder: Path) -> None:
-    """Check that a run's folder exists."""
     if not folder.exists():
         raise UserError(f"there is no folder {folder}; name the folder of a run")
     if not folder.is_dir():
@@ -111,7 +105,6 @@ def _journalled(folder: Path, spec: RunSpec, plan: RunPlan) -> RunValues | None:
 
 
 def _newest_record(slots: Slots, name: str, folder: Path) -> Record | None:
-    """Return the newest whole record of a name, or None if it has none yet."""
     for _ in range(READS_MOST):
         pair = slots.look(name)
         if not pair.heads and not pair.damaged:
@@ -124,7 +117,6 @@ def _newest_record(slots: Slots, name: str, folder: Path) -> Record | None:
 
 
 def _exported(file: Path, plan: RunPlan | None) -> RunValues:
-    """Read the file that a run exported when it ended, or was stopped."""
     told = described(file)
     try:
         settings = msgspec.convert(told["settings"], RunSettings)
@@ -145,12 +137,9 @@ def _exported(file: Path, plan: RunPlan | None) -> RunValues:
 class RunModel:
     """A workload with the values that it evaluates.
 
-    Args:
-        spec: the run's settings, with the task that was loaded.
-        workload: the task.
-        values: one flat value per fragment of the workload's own layout.
-        differs: how the task's layout differs from the run's though the values fit, such as by the
-            digest of the corpus; empty if it does not.
+    `values` are one flat value per fragment of the workload's own layout. `differs` says how that
+    layout differs from the run's though the values fit, such as by the digest of the corpus; empty
+    if it does not.
     """
 
     spec: RunSpec

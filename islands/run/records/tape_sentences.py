@@ -1,8 +1,7 @@
 """Tape entries as sentences for people; only entries that a person may act on have one.
 
-The log has all entries, with all fields. No sentence is made of what every process does once (a
-first start with fresh moments, an end as it should be), of what another entry says as well, or of
-warnings, which are shown as long as they are true.
+None is made of what every process does once, of what another entry says as well, or of warnings,
+which are shown as long as they are true.
 """
 
 from collections.abc import Mapping
@@ -63,10 +62,7 @@ WORDS: Mapping[type[Entry], str] = {
 def sentence(actor: str, entry: Entry, *, known: bool = False) -> str:
     """Return the sentence of a tape entry, or "" if people are told nothing of it.
 
-    Args:
-        actor: name of the actor that wrote the entry.
-        entry: the tape's entry.
-        known: whether the learner that an admission names was a member before.
+    The learner that an admission names is back if it is `known`: it was a member before.
     """
     match entry:
         case members.Admitted(name, Role.LEARNER):

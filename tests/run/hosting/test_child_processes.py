@@ -1,4 +1,4 @@
-"""Real child processes: started, watched, adopted, ended; on the loop of asyncio and on uvloop."""
+"""Real child processes: started, watched, adopted, ended."""
 
 import asyncio
 import os
@@ -6,14 +6,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import replace
-from functools import wraps
-from inspect import Signature, signature
 from pathlib import Path
-from typing import Concatenate, ParamSpec
 
-import msgspec
 import pytest
 import uvloop
 
@@ -21,13 +17,9 @@ from islands.protocol.errors import UserError
 from islands.run.hosting.child_processes import ProcessLauncher
 from islands.run.hosting.process_identity import (
     Identity,
-    Records,
-    boot_id,
     facts,
     lives,
-    read_records,
     send_signal,
-    write_records,
 )
 from islands.run.hosting.process_output import NO_MEMORY, TOLD_CHARACTERS
 
@@ -64,7 +56,7 @@ async def main():
     launcher = ProcessLauncher(lambda _: command, lambda _: {}, Path(folder), lambda *_: None)
     launcher.start("a")
     print("recorded", flush=True)
-    await launcher.wait_ended(60.0)
+    await asyncio.Event().wait()
 asyncio.run(main())
 """
 
@@ -77,7 +69,6 @@ class Room:
         self.interpreter = sys.executable
         self.folder = folder
         self.ends: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-        self.damaged: list[str] = []
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind("")
         self.socket.setblocking(False)  # noqa: FBT003  (the only form there is)
@@ -89,7 +80,6 @@ class Room:
             lambda name: {"ISLANDS_TEST_NAME": name},
             self.folder,
             lambda name, end: self.ends.put_nowait((name, end.told)),
-            damaged=self.damaged.append,
             log_limit_bytes=log_limit_bytes,
             log_check_s=log_check_s,
         )
@@ -119,40 +109,44 @@ class Room:
             return await self.ends.get()
 
     async def close(self) -> None:
-        await self.launcher.terminate_all(0.0)
+        for name in self.launcher.names():
+            self.launcher.kill(name)
+        while self.launcher.names():
+            await self.ended()
         self.launcher.close()
         self.socket.close()
 
 
-P = ParamSpec("P")
+@pytest.fixture
+async def room(tmp_path: Path) -> AsyncIterator[Room]:
+    """A room of the test's own; whatever it left running is ended."""
+    room = Room(tmp_path)
+    try:
+        yield room
+    finally:
+        await room.close()
+
+
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
-def in_room(body: Callable[Concatenate[Room, P], Awaitable[None]]) -> Callable[..., None]:
-    """Run a test's body in a room of its own, on either loop; whatever it left running is ended."""
-
-    async def within(folder: Path, *arguments: P.args, **more: P.kwargs) -> None:
-        room = Room(folder)
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+def test_a_child_is_watched_on_either_loop(
+    loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
+) -> None:
+    async def within() -> None:
+        room = Room(tmp_path)
         try:
-            await body(room, *arguments, **more)
+            room.start("a", OBEDIENT)
+            await room.ready()
+            room.launcher.stop("a", LIMIT_S)
+            assert await room.heard() == ["leaves"]
+            assert await room.ended() == ("a", "")
         finally:
             await room.close()
 
-    @pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
-    @wraps(body)
-    def test(
-        tmp_path: Path,
-        loop: Callable[[], asyncio.AbstractEventLoop],
-        *arguments: P.args,
-        **more: P.kwargs,
-    ) -> None:
-        with asyncio.Runner(loop_factory=loop) as runner:
-            runner.run(within(tmp_path, *arguments, **more))
-
-    own = list(signature(test, follow_wrapped=False).parameters.values())[:2]
-    told = list(signature(body).parameters.values())[1:]
-    setattr(test, "__signature__", Signature([*own, *told]))  # noqa: B010  pytest reads it
-    return test
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(within())
 
 
 MEMORY = Path("/sys/fs/cgroup/memory")
@@ -177,7 +171,6 @@ def small_memory(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
 
 
 @pytest.mark.usefixtures("small_memory")
-@in_room
 async def test_who_has_no_memory_left_is_told_so(room: Room) -> None:
     room.start("greedy", GREEDY)
     name, told = await room.ended()
@@ -227,7 +220,6 @@ async def wait_gone(pid: int) -> None:
     ],
     ids=["orderly", "sys.exit", "silent", "unhandled", "segfault", "unnamed signal", "os._exit"],
 )
-@in_room
 async def test_an_end_is_told_in_one_sentence(room: Room, program: str, sentence: str) -> None:
     room.start("a", program)
     assert "a" in room.launcher
@@ -236,7 +228,6 @@ async def test_an_end_is_told_in_one_sentence(room: Room, program: str, sentence
     assert room.launcher.pid("a") is None
 
 
-@in_room
 async def test_a_kill_is_told(room: Room) -> None:
     room.start("a", OBEDIENT)
     assert await room.ready() == room.launcher.pid("a")
@@ -245,7 +236,6 @@ async def test_a_kill_is_told(room: Room) -> None:
     room.launcher.kill("a")
 
 
-@in_room
 async def test_what_cannot_be_started_has_ended(room: Room) -> None:
     room.interpreter = "/nowhere/python"
     room.launcher.start("a")
@@ -255,7 +245,6 @@ async def test_what_cannot_be_started_has_ended(room: Room) -> None:
     assert "No such file" in sentence
 
 
-@in_room
 async def test_each_start_appends_to_the_log_and_tells_of_its_own_words_only(room: Room) -> None:
     room.start("a", "print('out'); sys.exit('of the first')")
     assert await room.ended() == ("a", "exit code 1: of the first")
@@ -265,7 +254,6 @@ async def test_each_start_appends_to_the_log_and_tells_of_its_own_words_only(roo
     assert room.launcher.log("a").read_text() == "out\nof the first\n"
 
 
-@in_room
 async def test_a_child_has_its_own_session_and_its_own_environment(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,7 +267,6 @@ async def test_a_child_has_its_own_session_and_its_own_environment(
     assert await room.ended() == ("a", "")
 
 
-@in_room
 async def test_what_a_child_leaves_behind_ends_with_it(room: Room) -> None:
     room.start("a", f"os.fork()\n{OBEDIENT}")
     pids = [await room.ready(), await room.ready()]
@@ -289,7 +276,6 @@ async def test_what_a_child_leaves_behind_ends_with_it(room: Room) -> None:
         await wait_gone(pid)
 
 
-@in_room
 async def test_without_pidfds_ends_are_seen_all_the_same(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,72 +292,27 @@ async def test_without_pidfds_ends_are_seen_all_the_same(
 # -------------------------------------------------------------------------------------- grace
 
 
-@in_room
-async def test_who_obeys_is_not_killed(room: Room) -> None:
-    room.start("a", OBEDIENT)
-    await room.ready()
-    room.launcher.stop("a", LIMIT_S)
-    assert await room.heard() == ["leaves"]
-    assert await room.ended() == ("a", "")
-
-
-@in_room
 async def test_who_ignores_sigterm_is_killed_after_the_grace(room: Room) -> None:
     room.start("a", STUBBORN)
     await room.ready()
     room.launcher.stop("a", 0.05)
     assert await room.ended() == ("a", "killed by SIGKILL")
+    room.launcher.close()
+    room.launcher.start("a")
+    assert room.launcher.names() == [], "closed, it starts nothing more"
 
 
-@in_room
 async def test_a_paused_child_hears_that_it_is_to_end(room: Room) -> None:
     room.start("a", OBEDIENT)
-    await room.ready()
-    room.launcher.pause("a")
+    os.kill(await room.ready(), signal.SIGSTOP)
     room.launcher.stop("a", LIMIT_S)
     assert await room.heard() == ["leaves"]
     assert await room.ended() == ("a", "")
 
 
-@in_room
-async def test_a_paused_child_goes_on_where_it_stood(room: Room) -> None:
-    room.start("a", OBEDIENT)
-    pid = await room.ready()
-    room.launcher.pause("a")
-    os.kill(pid, signal.SIGTERM)
-    with pytest.raises(BlockingIOError):
-        room.socket.recv(1)
-    room.launcher.resume("a")
-    assert await room.heard() == ["leaves"]
-    assert await room.ended() == ("a", "")
-
-
-@pytest.mark.parametrize(
-    ("program", "grace_s", "sentence"),
-    [(OBEDIENT, LIMIT_S, ""), (STUBBORN, 0.05, "killed by SIGKILL")],
-    ids=["obedient", "stubborn"],
-)
-@in_room
-async def test_the_end_of_all_starts_nothing_more(
-    room: Room, program: str, grace_s: float, sentence: str
-) -> None:
-    room.start("a", program)
-    room.start("b", program)
-    await room.ready()
-    await room.ready()
-    assert not await room.launcher.wait_ended(0.0)
-    assert await room.launcher.terminate_all(grace_s)
-    room.launcher.start("a")
-    assert room.launcher.names() == []
-    ends = sorted([await room.ended(), await room.ended()])
-    assert ends == [("a", sentence), ("b", sentence)]
-    assert read_records(room.folder / "processes.json") == {}
-
-
 # ------------------------------------------------------------------------ adoption, identities
 
 
-@in_room
 async def test_children_of_a_killed_launcher_are_adopted(room: Room) -> None:
     room.programs["a"] = f"print('at work')\n{OBEDIENT}"
     room.launcher.close()
@@ -391,12 +332,10 @@ async def test_children_of_a_killed_launcher_are_adopted(room: Room) -> None:
     room.launcher.stop("a", LIMIT_S)
     assert await room.heard() == ["leaves"]
     assert await room.ended() == ("a", "exit code unknown: at work")
-    assert read_records(room.folder / "processes.json") == {}
     room.launcher.start("a")
     assert await room.ready() != pid
 
 
-@in_room
 async def test_who_closes_without_ending_its_children_leaves_them_to_the_next(room: Room) -> None:
     room.start("a", OBEDIENT)
     await room.ready()
@@ -407,36 +346,11 @@ async def test_who_closes_without_ending_its_children_leaves_them_to_the_next(ro
     assert await room.ended() == ("a", "killed by SIGKILL")
 
 
-@pytest.mark.parametrize("damage", ["removed", "cut", "flipped"])
-@in_room
-async def test_children_are_adopted_whatever_became_of_the_records(room: Room, damage: str) -> None:
-    """Their environments tell whose they are: a second one would take the name of the first."""
-    room.start("a", OBEDIENT)
-    pid = await room.ready()
-    room.launcher.close()
-    records = room.folder / "processes.json"
-    content = bytearray(records.read_bytes())
-    content[content.index(b'"pid"') + 7] ^= 1
-    if damage == "removed":
-        records.unlink()
-    else:
-        records.write_bytes(content if damage == "flipped" else content[:20])
-    room.launcher = room.make()
-    assert room.launcher.adopt() == ["a"]
-    assert room.damaged == ([] if damage == "removed" else ["processes.json"])
-    assert room.launcher.pid("a") == pid
-    assert list(read_records(records)) == ["a"]
-    room.launcher.kill("a")
-    assert await room.ended() == ("a", "killed by SIGKILL")
-
-
-@in_room
 async def test_what_a_child_started_is_not_adopted(room: Room) -> None:
     room.programs["a"] = f"if os.fork() == 0: signal.pause()\n{OBEDIENT}"
     room.launcher.start("a")
     pid = await room.ready()
     room.launcher.close()
-    (room.folder / "processes.json").unlink()
     room.launcher = room.make()
     assert room.launcher.adopt() == ["a"]
     assert room.launcher.pid("a") == pid
@@ -444,18 +358,15 @@ async def test_what_a_child_started_is_not_adopted(room: Room) -> None:
     assert await room.ended() == ("a", "killed by SIGKILL")
 
 
-@in_room
 async def test_a_pid_of_another_is_never_signalled(
     room: Room, bystander: "subprocess.Popen[bytes]"
 ) -> None:
     found = facts(bystander.pid)
     assert found is not None
     stranger = Identity(bystander.pid, found.started_ticks - 1)
-    write_records(room.folder / "processes.json", {"a": stranger})
     assert room.launcher.adopt() == []
     room.launcher.kill("a")
     assert not send_signal(stranger, signal.SIGKILL)
-    assert read_records(room.folder / "processes.json") == {}
     assert bystander.stdin is not None
     assert bystander.stdout is not None
     bystander.stdin.write(b"alive\n")
@@ -489,20 +400,6 @@ def test_a_zombie_does_not_live() -> None:
     assert facts(process.pid) is None
 
 
-def test_records_of_another_boot_or_torn_ones_are_none(tmp_path: Path) -> None:
-    path = tmp_path / "processes.json"
-    assert read_records(path) == {}
-    mine = {"a": Identity(1, 2, 3)}
-    write_records(path, mine)
-    assert read_records(path) == mine
-    assert msgspec.json.decode(path.read_bytes(), type=Records).boot == boot_id() != ""
-    path.write_bytes(msgspec.json.encode(Records("another", mine)))
-    assert read_records(path) == {}
-    path.write_bytes(b'{"boot": ')
-    assert read_records(path) == {}
-
-
-@in_room
 async def test_a_folder_has_one_launcher(room: Room) -> None:
     with pytest.raises(UserError, match="in use by another run"):
         room.make()
@@ -513,7 +410,6 @@ async def test_a_folder_has_one_launcher(room: Room) -> None:
 # ------------------------------------------------------------------------------------ log files
 
 
-@in_room
 async def test_a_log_is_turned_over_under_a_child_that_goes_on_writing(room: Room) -> None:
     room.launcher.close()
     room.launcher = room.make(log_limit_bytes=1000, log_check_s=0.02)
@@ -527,15 +423,3 @@ async def test_a_log_is_turned_over_under_a_child_that_goes_on_writing(room: Roo
     assert await room.ended() == ("a", "exit code 1: late")
     assert full.stat().st_size > 1000
     assert room.launcher.log("a").read_text().endswith("late\n")
-
-
-@in_room
-async def test_a_log_is_turned_over_at_a_start(room: Room) -> None:
-    room.start("a", "print('x' * 2**21)")
-    assert await room.ended() == ("a", "")
-    written = room.launcher.log("a").stat().st_ino
-    room.start("a", "sys.exit('second')")
-    assert await room.ended() == ("a", "exit code 1: second")
-    assert room.launcher.log("a").read_text() == "second\n"
-    full = room.launcher.log("a").with_name("output.1.log")
-    assert full.stat().st_ino == written, "it is renamed: a copy of 16 MiB would hold up the loop"

@@ -1,6 +1,7 @@
 """The signals that end a process in order, and output whose reader has gone away."""
 
 import asyncio
+import io
 import os
 import signal
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 import islands
 from islands.run.hosting.process_runtime import ENDING, key_file_of, on_ending_signals
 from islands.run.hosting.standard_streams import LossyOutput
+from islands.run.hosting.wrapping import fitted
 from islands.settings.groups import ConnectOptions
 
 ISLANDS = Path(islands.__file__).parent
@@ -88,3 +90,31 @@ def test_the_key_is_beside_the_token_so_that_it_outlives_the_folder(tmp_path: Pa
     assert key_file_of(folder, inside, tmp_path / "named") == tmp_path / "named"
     (folder / "key").write_text("of a run that was begun before")
     assert key_file_of(folder, ConnectOptions(token_file=token)) == folder / "key"
+
+
+class Terminal(io.StringIO):
+    """A stream that a person reads."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_only_a_terminal_has_its_lines_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    sentence = "a sentence that is longer than twenty columns"
+    assert fitted(sentence, io.StringIO()) == sentence
+    lines = fitted(sentence, Terminal()).split("\n")
+    assert " ".join(lines) == sentence
+    assert max(map(len, lines)) <= 20
+
+
+def test_a_command_is_copied_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    command = "    run --name a --folder /a/path/that/is/long"
+    assert fitted(f"in another terminal:\n{command}", Terminal()).split("\n")[1:] == [command]
+
+
+def test_a_word_is_never_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    address = "http://127.0.0.1:7070/page/#0123456789"
+    assert fitted(f"watch it: {address}", Terminal()).split("\n") == ["watch it:", address]

@@ -1,6 +1,5 @@
-"""The hub's side of sinks: each is a process of its own, which the hub starts and then forgets.
+"""The processes of sinks, which a hub starts: each reads the run's folder, and can slow nobody.
 
-It can neither slow the run nor stop it: it reads the run's folder, and the hub reads its sentences.
 A sink that has not taken all at the end of the run is waited for `END_S`, and then sends the rest
 by itself.
 """
@@ -22,7 +21,7 @@ LEFT_BEHIND: list[subprocess.Popen[bytes]] = []
 
 
 @asynccontextmanager
-async def fed(
+async def sink_processes(
     sinks: Sequence[str], folder: Path, say: Callable[[str], object], *, end_s: float = END_S
 ) -> AsyncIterator[None]:
     """Send a run's records to sinks while the block lasts, and what is left after it."""
@@ -65,7 +64,6 @@ def _wait(
 def _started(
     name: str, folder: Path, say: Callable[[str], object]
 ) -> subprocess.Popen[bytes] | None:
-    """Start the process of a sink; None if that is not possible, which is told."""
     try:
         make_private(sink_folder(folder))
         with (sink_folder(folder) / f"{name}.log").open("wb") as output:

@@ -1,7 +1,6 @@
-"""A run's settings and figures as its page is told them, while it goes on or from its folder.
+"""The messages of a run to its page, while it goes on or from its folder.
 
-All figures are those that the program shows elsewhere: on the screen of a run in progress, and in
-the summary of one that has ended. The page computes none of them a second time.
+All figures are those of the screen of a run in progress, and of the summary of one that has ended.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,8 +13,8 @@ import msgspec
 from islands.files.plain_files import read_plain
 from islands.page.tapes import Entry
 from islands.protocol.errors import UserError
-from islands.run.records.figures import ABOUT, FIGURES_FILE, RunFigures, restored
-from islands.run.records.run_curves import RunCurves, Series
+from islands.run.records.figures import ABOUT, FIGURES_FILE, Curve, RunFigures, restored
+from islands.run.records.run_curves import RunCurves
 from islands.run.records.run_values import require_folder
 from islands.run.records.summary import SUMMARY_FILE
 from islands.run.run_status import LEARNERS_SHOWN, RunStatus, run_status_of
@@ -32,11 +31,11 @@ CURVE_BYTES = 4 * 2**20
 """How much is read of the metrics of a run, so that its page opens at once."""
 POINTS_MOST = 600
 
-Told = dict[str, object]
+Message = dict[str, object]
 P = TypeVar("P")
 
 
-def run_told(folder: Path, spec: RunSpec, plan: RunPlan) -> Told:
+def of_run(folder: Path, spec: RunSpec, plan: RunPlan) -> Message:
     """Return what the page is told of a run that does not change while it goes on."""
     fragments = [
         {
@@ -57,21 +56,17 @@ def run_told(folder: Path, spec: RunSpec, plan: RunPlan) -> Told:
     }
 
 
-def live_figures(hub: "Coordinator", at_s: float) -> Told:
-    """Return the figures of a run that goes on, at a wall time."""
+def live_figures(hub: "Coordinator", at_s: float) -> Message:
     return {**_figures(at_s, final=False), **run_status_of(hub).told()}
 
 
-def states_told(
+def of_states(
     figures: RunFigures, own_tapes: Collection[str], now_s: float, wall_s: float
-) -> Iterator[Told]:
+) -> Iterator[Message]:
     """Yield the states of learners that have no tape here, as their heartbeats told them.
 
-    Args:
-        figures: the figures of the run.
-        own_tapes: the processes whose own tapes are read, which tell more.
-        now_s: wall time now, or at the end of what is known.
-        wall_s: the run's own clock at that time, which leaves out when no hub ran.
+    The tapes of processes in `own_tapes` are read, and tell more. `wall_s` is the run's own clock
+    at the wall time `now_s`, and leaves out when no hub ran.
     """
     apart = [(name, done) for name, done in figures.learners.items() if name not in own_tapes]
     most = max(2, STATES_MOST // max(1, len(apart)))
@@ -81,16 +76,13 @@ def states_told(
             yield {"t": t, "kind": "page.state", "name": name, "state": state}
 
 
-def curves_told(figures: RunFigures, curves: RunCurves, origin_s: float) -> Told:
+def of_curves(figures: RunFigures, curves: RunCurves, origin_s: float) -> Message:
     """Return the curves of a run as the page is told them.
 
-    Args:
-        figures: the figures of the run.
-        curves: what its metrics hold.
-        origin_s: wall time at which the clock of the hub's last start begins.
+    The clock of the hub's last start begins at wall time `origin_s`.
     """
     at_0_s = origin_s - curves.began_s
-    pace = curves.totals.get("tokens", Series()).seconds.all()
+    pace = curves.totals.get("tokens", Curve()).all()
     evaluations: dict[str, list[tuple[float, float]]] = {}
     for row in figures.evaluations:
         for name in row:
@@ -99,7 +91,7 @@ def curves_told(figures: RunFigures, curves: RunCurves, origin_s: float) -> Told
     return {
         "kind": "page.curves",
         "loss": thinned(figures.losses.all()),
-        "pace": thinned([(round(at_0_s + at_s, 3), tokens) for at_s, tokens in pace]),
+        "pace": thinned([(round(at_0_s + at_s, 3), tokens) for _, at_s, tokens in pace]),
         "learners": {
             name: thinned([(round(at_0_s + at_s, 3), *rest) for at_s, *rest in points])
             for name, points in curves.learners.items()
@@ -114,27 +106,27 @@ def thinned(points: list[P]) -> list[P]:
     return points if every <= 1 else [*points[:-1:every], points[-1]]
 
 
-def in_time(entries: Sequence[Entry], told: Iterable[Told]) -> list[bytes]:
+def in_time(entries: Sequence[Entry], messages: Iterable[Message]) -> list[bytes]:
     """Return the lines of the tape and others, in the order of their times."""
-    timed = [(float(str(each["t"])), encoded(each)) for each in told]
+    timed = [(float(str(each["t"])), encoded(each)) for each in messages]
     return [line for _, line in sorted([*entries, *timed], key=lambda entry: entry[0])]
 
 
-def encoded(told: Told) -> bytes:
+def encoded(message: Message) -> bytes:
     """Return an entry as a line; numbers that are not finite are null there."""
-    return msgspec.json.encode(told)
+    return msgspec.json.encode(message)
 
 
-def _figures(at_s: float, *, final: bool) -> Told:
+def _figures(at_s: float, *, final: bool) -> Message:
     return {"kind": "page.figures", "t": round(at_s, 3), "final": final}
 
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """What is told of a run by its folder: it has ended, or its hub has."""
+    """The messages of a run that has ended, or whose hub has."""
 
-    run: Told
-    figures: Told
+    run: Message
+    figures: Message
     counted: RunFigures
     earlier_s: float
 
@@ -142,9 +134,7 @@ class EndedRun:
 def ended_run(folder: Path, at_s: float) -> EndedRun:
     """Read a run's folder.
 
-    Args:
-        folder: the run's folder.
-        at_s: wall time of the last that is known of the run.
+    `at_s` is the wall time of the last that is known of the run.
     """
     require_folder(folder)
     held = read(folder)
@@ -165,7 +155,7 @@ def ended_run(folder: Path, at_s: float) -> EndedRun:
         wall_s=wall_s,
     )
     newest = counted.losses.newest  # at the end no learner trains any more
-    figures: Told = {
+    figures: Message = {
         **_figures(at_s, final=True),
         **status.told(),
         "phase": "ended" if summary else "stopped",
@@ -183,7 +173,7 @@ def ended_run(folder: Path, at_s: float) -> EndedRun:
         ],
     }
     figures |= {name: summary[name] for name in KEPT if name in summary}
-    return EndedRun(run_told(folder, spec, plan), figures, counted, wall_s)
+    return EndedRun(of_run(folder, spec, plan), figures, counted, wall_s)
 
 
 KEPT = (
@@ -195,7 +185,6 @@ KEPT = (
 
 
 def _summary(folder: Path) -> Mapping[str, object]:
-    """Read the summary of a run; empty if it has not ended, or its disk was full then."""
     try:
         return msgspec.json.decode(read_plain(folder / SUMMARY_FILE), type=dict[str, object])
     except (OSError, msgspec.MsgspecError):
