@@ -68,26 +68,14 @@ def _show(verdict: "Verdict") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from islands.lab.faults.report import counted, figures
+    from islands.lab.faults.report import HEADS, figures
 
     table = Table(box=None, pad_edge=False)
-    heads = (
-        "gap of others",
-        "machine's",
-        "rate",
-        "its own",
-        "noticed",
-        "evicted",
-        "back",
-        "kept out",
-        "",
-    )
-    for title in ("fault", *heads):
+    for title in ("fault", *HEADS, ""):
         table.add_column(title, overflow="fold")
     for judged in verdict.judged:
         promises = "; ".join(judged.broken) or "kept"
-        struck = judged.finding.struck
-        name = f"{struck.strike.name}{counted(struck)}"
+        name = judged.finding.struck.strike.name
         table.add_row(name, *figures(judged, verdict.control), promises)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     for violation in verdict.violations:

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from islands.lab.faults.paths import free_port
+from islands.lab.faults.proxy import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 MISSING = None if find_spec("aiohttp_cors") else "it needs: pip install 'ray[default]'"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from islands.lab.faults.paths import free_port
+from islands.lab.faults.proxy import free_port
 from tests.engines.placed_run import Run, now_s
 from tests.engines.ray_cluster import MISSING, RayCluster, cluster_of, gone
 from tests.integration.programs import (

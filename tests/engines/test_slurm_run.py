@@ -12,7 +12,7 @@ import pytest
 
 from islands.lab.faults.bare_loop import BareLoop
 from islands.lab.faults.gaps import Span
-from islands.lab.faults.paths import free_port
+from islands.lab.faults.proxy import free_port
 from tests.engines.placed_run import Run
 from tests.engines.slurm_cluster import SlurmCluster, missing, open_cluster
 from tests.environment import gap_limit_s

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from islands.engines.placing import Placement
-from islands.lab.faults.paths import free_port
+from islands.lab.faults.proxy import free_port
 from tests.engines.placed_run import Run
 from tests.engines.ray_cluster import MISSING, RayCluster, cluster_of, gone
 from tests.engines.slurm_cluster import missing, open_cluster

@@ -44,46 +44,30 @@ from messaging.simulation.virtual_time import run_virtual
 
 HOUR_S = 3600.0
 
-BATCHES = 1000
-"""Batches of a shard."""
-
+BATCHES = 1000  # of a shard
 ROWS_LEAST, COLUMNS, NOISES = 24, 256, 3
 """The toy: rows of as many values as a block of a quantised contribution has, each fragment as many
 rows as the others."""
 
 LOOK_S = 0.2
-START_S = 100.0
-"""Virtual seconds within which all learners must step, for patience 1."""
-
-SETTLE_S = 5.0
-"""For patience 1: within it all learners step, and a run of a budget has as much time more."""
-
-END_S = 1000.0
-"""Virtual seconds that a fleet may take beyond its time before it is given up."""
-
-MAILBOX_MOST, MESSAGES_EACH = 256, 8
-"""Most messages that may wait in a mailbox, of all learners and of each."""
+START_S, SETTLE_S = 100.0, 5.0
+"""For patience 1: time within which all learners must step, and in which a run of a budget may."""
+END_S = 1000.0  # more than its time, a fleet is given up
+MAILBOX_MOST, MESSAGES_EACH = 256, 8  # that may wait, of all learners and of each
 
 
 def lock_step(timing: Timing) -> RunSettings:
     """Return the settings of data-parallel training as actors: all merge before the next step.
 
-    There is no collective in the actors' protocol. What stands for the all-reduce of gradients is
-    DiLoCo at H = 1: each learner takes one step, sends what it changed, and stands still until the
-    average of all has arrived. So the waiting is that of the protocol. The bytes are those of a
-    hub: 16 bits up and 32 down for each value, where a ring sends 2(M − 1)/M · 16 bits.
+    DiLoCo at H = 1 replaces the all-reduce of gradients, so that the bytes are those of a hub: 16
+    bits up and 32 down for each value, where a ring sends 2(M − 1)/M · 16 bits.
     """
     return replace(PRESETS[Preset.DILOCO], interval_steps=1, outer=OuterSettings(), timing=timing)
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The network between a learner and the syncer.
-
-    Attributes:
-        latency_s: of one message.
-        gbit_s: bandwidth of one learner, each way.
-    """
+    """The network between a learner and the syncer: latency of a message, bandwidth each way."""
 
     latency_s: float = 0.03
     gbit_s: float = 5.0
@@ -124,13 +108,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One learner of a fleet, and the times at which it is there.
+    """One learner of a fleet, and (start, end) of each visit of its, until it goes for good.
 
-    Attributes:
-        name: its name.
-        group: what it is like.
-        visits: (start, end) of each time, in seconds from when the learners of the start step.
-        end_s: when it goes for good.
+    Times are seconds from when the learners of the start step.
     """
 
     name: str
@@ -153,22 +133,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One fleet.
+    """One fleet; data-parallel training is one learner.
 
-    Attributes:
-        groups: its learners; data-parallel training is one learner.
-        each: the chips of each learner, and what a failure costs it.
-        elastic: whether a learner goes on without the slices that failed.
-        step_s: mean seconds of a step where nothing fails.
-        noise: standard deviation of a step's time, as a share of the mean.
-        chip_tokens: tokens of one chip in a step.
-        parameters: of the model, which the network carries.
-        link: of the learners whose groups name no other.
-        work_s: least and most seconds of one piece of work that is no step, such as a merge.
-        settings: of the run.
-        warmup_s: what comes before, from when all learners of the start step, is not measured.
-        measured_s: for how long the fleet is measured.
-        seed: of all chance.
+    `each` are the chips of each learner, `link` that of groups which name no other, and `work_s`
+    the least and most seconds of one piece of work that is no step, such as a merge. It is measured
+    for `measured_s` after `warmup_s`, from when all learners of the start step.
     """
 
     groups: tuple[Group, ...]
@@ -245,13 +214,7 @@ def steady(learners: int) -> Cell:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of a fleet's chips.
-
-    Attributes:
-        goodput: share of chip-time that was spent on steps.
-        uptime: share of time in which at least one learner of those that stay stepped.
-        stalls_s: by learner that stays, (start, end) of each time in which it took no step.
-    """
+    """The figures of a fleet's chips, with (start, end) of each stall by learner that stays."""
 
     goodput: float
     uptime: float
@@ -259,7 +222,6 @@ class Figures:
 
     @classmethod
     def of(cls, cell: Cell, counted: Sequence[Sequence[Counted]], start_s: float = 0) -> "Figures":
-        """Return the figures of what chips did."""
         members = zip(cell.members(), counted, strict=True)
         stalls = [visits[0].still for member, visits in members if member.stays]
         still = reduce(overlaps, stalls) if stalls else []
@@ -298,13 +260,8 @@ def overlaps(
 class Tally:
     """The counts of a syncer at one time.
 
-    Attributes:
-        processed: tokens of all learners.
-        applied: tokens that reached the published values, mean over fragments.
-        merges: merges.
-        contributions: contributions that were merged.
-        present: learners at each merge, summed over merges.
-        carried_bytes: that all links had carried.
+    Of tokens, `applied` are those that reached the published values, mean over fragments. Learners
+    `present` at a merge are summed over merges.
     """
 
     processed: int = 0
@@ -333,18 +290,12 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The figures of a fleet's training, as its syncer counted them.
+    """The figures of a fleet's training in the measured time, as its syncer counted them.
 
-    Attributes:
-        yield_share: tokens that reached the published values over tokens processed, both within the
-            measured time.
-        merges: (time of the commit, learners merged) of each merge of the measured time.
-        participation: contributions per learner that was present, and per merge.
-        per_merge: contributions per merge.
-        chip_hours: for 10⁹ tokens that reached the published values.
-        link_bytes: that all links carried, as large as they are for the model, for each token that
-            reached the published values; 0 where one learner trains alone and needs none.
-        first_merges_s: of each learner that came later, from its start to its first merge.
+    `merges` has (time of the commit, learners merged), `participation` is per learner that was
+    present, and per merge, `chip_hours` are for 10⁹ tokens that reached the published values, and
+    `link_bytes` for each of these, as large as they are for the model; 0 where one learner trains
+    alone. `first_merges_s` are from the start of each learner that came later.
     """
 
     yield_share: float
@@ -359,7 +310,6 @@ class Training:
     def of(
         cls, cell: Cell, goodput: float, before: Tally, after: Tally, tape: "MergeTape"
     ) -> "Training":
-        """Return the figures of the time between two tallies."""
         yield_share = (after.applied - before.applied) / max(1, after.processed - before.processed)
         contributions = after.contributions - before.contributions
         chip_s = cell.chip_s()
@@ -387,11 +337,9 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A fleet that was played.
+    """A fleet that was played, and the promises that the history checker found broken.
 
-    Attributes:
-        broken: promises of a run that the history checker found broken; only of fleets whose
-            learners come or go is the whole history kept.
+    Only of fleets whose learners come or go is the whole history kept.
     """
 
     cell: Cell
@@ -412,10 +360,7 @@ class Played:
 class MergeTape:
     """A tape that keeps when something was merged, and whose; and all entries, where asked to.
 
-    Attributes:
-        start_s: when the learners of the start stepped.
-        merges: (time of the commit, names) of each merge.
-        history: all entries; None if they are not kept.
+    The learners of the start stepped at `start_s`.
     """
 
     def __init__(self, *, history: bool = False) -> None:
@@ -503,13 +448,7 @@ def limit_s(cell: Cell) -> float:
 def world_of(
     cell: Cell, tape: MergeTape, step_end_s: Callable[[str, float, float], float]
 ) -> World:
-    """Return the hosts of a fleet; until learners are connected, links are wide.
-
-    Args:
-        cell: the fleet.
-        tape: of all actors.
-        step_end_s: returns the end of a step, of a learner's name, its begin and its work.
-    """
+    """Return the hosts of a fleet; until learners are connected, links are wide."""
     hosts = {
         member.name: LearnerHost(member.group.speed * cell.step_s, cell.noise)
         for member in cell.members()
@@ -544,12 +483,9 @@ def trainers_of(cell: Cell) -> Trainers:
 
 
 async def _begin(world: World, cell: Cell) -> float:
-    """Start the members of the start; once all step, give each its own link, both ways.
+    """Start the members of the start; once all step, give each its own link; return when.
 
     The start is not measured, and over a narrow link the first values would take long.
-
-    Returns:
-        When all step.
     """
     early = [member for member in cell.members() if member.early]
     for name in (SUPERVISOR, SYNCER, *(member.name for member in early)):
@@ -591,13 +527,7 @@ async def _live(
 ) -> None:
     """Run all members; read the syncer's counts before and after the time that is measured.
 
-    Args:
-        world: of the fleet.
-        cell: the fleet.
-        devices: of each learner, one for each of its visits.
-        current: the device on which each learner steps.
-        tape: is told when the learners of the start step.
-        tallies: gets both counts.
+    Each learner steps on its `current` device, of one for each of its visits.
     """
     loop = asyncio.get_running_loop()
     start_s = tape.start_s = await _begin(world, cell)

@@ -1,11 +1,8 @@
 """One history of the tapes that all processes of a run left in its folder.
 
 All processes of a host share one monotonic clock, and each tape tells where on it its times begin
-(`process_began`); so entries of all can be put in order. A process reads that clock when it writes
-an entry; only the hub's entries have the time of its event loop, which counts in milliseconds and
-may lag: of entries at the same time, the supervisor's come first, then the syncer's, then the
-learners'. Whatever caused an entry of another process is therefore before it where it matters:
-values are durable before they are adopted, and given before they are taken.
+(`process_began`). Of entries at the same time, the supervisor's come first, then the syncer's, then
+the learners', so that a cause stands before its effect.
 """
 
 import dataclasses
@@ -18,10 +15,10 @@ from msgspec.structs import replace
 
 from islands.files.growing_files import older
 from islands.files.tape_writing import HEAD
-from islands.lab.checker import RULES, Violation
+from islands.lab.checker import Violation, judge
 from islands.lab.checker.accounts import contributions_are_their_steps, shards_are_read_on
-from islands.lab.checker.evidence import History, Limits
-from islands.lab.faults.fault import Struck
+from islands.lab.checker.evidence import Limits
+from islands.lab.faults.fault import FaultKind, Struck
 from islands.lab.settings.chaos import SLEEPING
 from islands.lab.toys.toy import BATCH_TOKENS, BATCHES_PER_SHARD
 from islands.layout.leaves import Layout
@@ -46,8 +43,7 @@ from islands.run.records.model_files import FINAL_FILE, read_values
 from islands.settings.run_spec import RunPlan, RunSpec
 from messaging.codec.tensors import as_buffer, digest
 
-CHAOS = "chaos"
-"""The name under which the injected faults stand in the history."""
+CHAOS = "chaos"  # the actor of injected faults in the history
 HUB = "hub"
 MAILBOX_MOST = 2**31
 """Real processes do not record how long their mailboxes were."""
@@ -130,7 +126,7 @@ def _entries(blow: Struck) -> Iterator[tuple[float, str, Entry]]:
     The rules must know for how long it did, since nothing that it waits for can come meanwhile.
     """
     kind, names = blow.strike.kind, list(blow.strike.victims)
-    if not kind.silences:
+    if kind is not FaultKind.FREEZE:
         yield blow.began_s, CHAOS, Fault(str(kind), names)
         return
     yield blow.began_s, CHAOS, Fault(FREEZE, names)
@@ -153,12 +149,8 @@ def final_of(
 ) -> Line | None:
     """Return the entry of the published values with which a run ended; None if it has none.
 
-    Args:
-        folder: of the run.
-        layout: of its model.
-        lines: all tapes, in order.
-        whole: whether the file holds all that is merged; where moments are merged with the
-            parameters it does not, so that only its numbers are looked at.
+    Where moments are merged with the parameters the file is not `whole`: it holds the parameters
+    alone, so that only its numbers are looked at.
     """
     path = folder / FINAL_FILE
     newest: dict[int, Merged] = {}
@@ -195,11 +187,9 @@ def limits_of(spec: RunSpec, plan: RunPlan, learners: Iterable[str]) -> Limits:
 
 
 def judged(lines: list[bytes], limits: Limits, task: str) -> list[Violation]:
-    """Check the history of real processes; for a task of one's own, its shards are not checked.
+    """Check the history of real processes.
 
-    How many records one has is known of the sleeping task alone.
+    How many records a shard has is known of the sleeping task alone.
     """
-    history = History.of(lines)
     unknown = () if task == SLEEPING else (shards_are_read_on, contributions_are_their_steps)
-    rules = [(name, rule) for name, rule in RULES if rule not in unknown]
-    return [Violation(name, sentence) for name, rule in rules for sentence in rule(history, limits)]
+    return judge(lines, limits, but=unknown)

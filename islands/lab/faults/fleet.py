@@ -10,12 +10,11 @@ make no event here, that file is read a few times a second.
 """
 
 import asyncio
-import contextlib
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -42,11 +41,6 @@ from islands.settings.run_spec import RunSpec
 HUB_FILE = "chaos.json"
 WATCHED_FILE = "watched.jsonl"
 HUB_LOG = "hub.log"
-ORDERS = "orders"
-STOP = "stop"
-"""The order to a hub to end its run."""
-START = "start"
-"""The order to a hub to start a process that has left, with the name of that process."""
 LOOK_S = 0.05
 END_S = 30.0
 """How long a run that was stopped may take to end, beside its closing rounds."""
@@ -68,7 +62,6 @@ class Stepped(msgspec.Struct, frozen=True, tag="stepped"):
 
     @classmethod
     def of(cls, at_s: float, name: str, figures: StepFigures) -> "Stepped":
-        """Keep of a report what is measured here."""
         return cls(
             at_s, name, figures.process, figures.steps, figures.gap_bins, figures.gap_largest_s
         )
@@ -92,15 +85,9 @@ def encode(row: Watched) -> bytes:
 
 
 class Reader:
-    """Reads the rows of a file as they are appended.
+    """Reads the rows of a file as they are appended; the file need not exist yet.
 
-    Args:
-        path: of the file, which need not exist yet.
-
-    Attributes:
-        rows: Reports of learners on their steps.
-        reported_s: When each learner reported last.
-        merged_s: The last merge in which each took part.
+    It knows when each learner reported last, and the last merge in which each took part.
     """
 
     def __init__(self, path: Path) -> None:
@@ -133,13 +120,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class HubSettings:
-    """Settings of the hub's process.
-
-    Args:
-        spec: settings and task of the run.
-        learners: how many are started.
-        ports: where hub and syncer listen behind proxies that learners dial; None: without any.
-    """
+    """Settings of the hub's process; without `ports`, learners dial no proxies."""
 
     spec: RunSpec
     learners: int
@@ -147,12 +128,7 @@ class HubSettings:
 
 
 class Fleet:
-    """The processes of one run.
-
-    Args:
-        folder: of the run; it must not hold another.
-        settings: of the hub.
-    """
+    """The processes of one run, in a folder that holds no other."""
 
     def __init__(self, folder: Path, settings: HubSettings) -> None:
         self.folder = folder
@@ -197,11 +173,11 @@ class Fleet:
         return [sys.executable, "-m", "islands.lab.faults", str(self.folder)]
 
     def start_hub(self) -> None:
-        """Start the hub's process, for the first time or again."""
         self._let_go()
         with (self.folder / HUB_LOG).open("ab") as log:
             self._hub = subprocess.Popen(
                 self.hub_command,
+                bufsize=0,
                 stdin=subprocess.PIPE,  # it stops when this ends, as it does with this process
                 stdout=log,
                 stderr=log,
@@ -212,9 +188,15 @@ class Fleet:
         if self._hub is not None and self._hub.stdin is not None:
             self._hub.stdin.close()
 
+    def order_start(self, name: str) -> None:
+        """Have the hub start a process that has left."""
+        if self._hub is not None and self._hub.stdin is not None:
+            with suppress(BrokenPipeError):  # it has ended just now
+                self._hub.stdin.write(f"{name}\n".encode())
+
     async def stop(self) -> int:
         """Let the run come to its end, as an operator does; returns the exit code of the hub."""
-        self.order(SUPERVISOR, STOP)
+        self._let_go()
         hub = self._hub
         assert hub is not None, "it was started"
         await self._ended(hub)
@@ -241,37 +223,10 @@ class Fleet:
             return Identity(self._hub.pid, known.started_ticks)
         return identity_in(self.folder, name)
 
-    @property
-    def hub_status(self) -> Path:
-        """The kernel's file on the hub's memory; none exists while there is no hub."""
-        hub = self.identity(SUPERVISOR)
-        return Path(f"/proc/{0 if hub is None else hub.pid}/status")
-
-    def command(self, name: str) -> list[str] | None:
-        """Return the command that started the process of a name; None if none lives."""
-        identity = self.identity(name)
-        if identity is None:
-            return None
-        try:
-            line = Path(f"/proc/{identity.pid}/cmdline").read_bytes()
-        except OSError:
-            return None
-        return [word.decode() for word in line.split(b"\0")[:-1]]
-
     def signal(self, name: str, number: signal.Signals) -> bool:
         """Signal the process of a name; returns whether there was one."""
         identity = self.identity(name)
         return identity is not None and send_signal(identity, number)
-
-    def order(self, name: str, line: str) -> bool:
-        """Tell a process what to do to itself; returns whether one reads orders under the name."""
-        try:
-            pipe = os.open(self.folder / ORDERS / name, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:
-            return False
-        with contextlib.closing(os.fdopen(pipe, "wb", buffering=0)) as orders:
-            orders.write(f"{line}\n".encode())
-        return True
 
     async def restart_hub(self, away_s: float) -> None:
         """Wait for the end of a hub that was struck, and start it again after a while."""

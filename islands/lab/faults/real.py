@@ -69,11 +69,6 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
 class Rehearsal:
     """One scenario while it is played.
 
-    Args:
-        options: the scenario.
-        means: what faults are injected with.
-        say: called with a sentence whenever something happens.
-
     Attributes:
         struck: The strikes that are over.
         span: Beginning and end of the control, by the loop.
@@ -81,12 +76,7 @@ class Rehearsal:
         period_s: Within which time learners adopt from then on what is committed.
     """
 
-    def __init__(
-        self,
-        options: ChaosOptions,
-        means: Means,
-        say: Callable[[str], object],
-    ) -> None:
+    def __init__(self, options: ChaosOptions, means: Means, say: Callable[[str], object]) -> None:
         self.options = options
         self.fleet = means.fleet
         self.struck: list[Struck] = []
@@ -178,11 +168,11 @@ class Rehearsal:
         self._before[strike.name] = {name: self.fleet.identity(name) for name in strike.victims}
         self._say(f"{strike.name}: {strike.kind} of {', '.join(strike.victims)}")
         began_s = _now_s()
-        missed, count = await carry_out(self._means, strike)
+        missed = await carry_out(self._means, strike)
         ended_s = began_s if missed or strike.at_s == strike.ends_s else _now_s()
         if missed:
             self._say(f"{strike.name}: not done: {missed}")
-        return Struck(strike, began_s, ended_s, ended_s, missed, count)
+        return Struck(strike, began_s, ended_s, ended_s, missed)
 
 
 def ready_s(options: ChaosOptions) -> float:
@@ -237,7 +227,7 @@ def _concluded(
         finding_of(each, struck, names, rows, lines, control, timing, stalls) for each in struck
     ]
     violations = judged(history, limits_of(spec, plan, options.names), spec.task)
-    return Played(tuple(findings), control, tuple(violations), tuple(lines), tuple(history))
+    return Played(tuple(findings), control, tuple(violations), tuple(history))
 
 
 def _now_s() -> float:

@@ -11,7 +11,6 @@ back           from the end of the fault to the next merge in which its victim t
                syncer and the supervisor, to the next merge in which all learners do
 wrong          evictions of somebody whom nothing was wrong with
 its own        of faults of links: the step rate of the victim while it lasts
-kept out       contributions of ended incarnations that came and were refused
 =============  =====================================================================================
 
 A victim must be evicted if it was silent for longer than `evict_s`, and must not if for less than
@@ -38,8 +37,8 @@ from islands.protocol.tape.member_entries import (
     ProcessEnded,
     StatusChanged,
 )
-from islands.protocol.tape.process_entries import Refused, Started
-from islands.protocol.tape.round_entries import KeptOut, Merged, Void
+from islands.protocol.tape.process_entries import Started
+from islands.protocol.tape.round_entries import Merged
 
 NEARLY = 0.8
 """Share of `evict_s` that a victim may be silent for without being evicted."""
@@ -49,14 +48,7 @@ NO_GAP = Gap(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """The figures of the time in which nothing happened.
-
-    Args:
-        from_s: when it began, by the loop.
-        to_s: when it ended.
-        gap: the longest gap between two steps of any learner.
-        rates: steps per second, by learner.
-    """
+    """The figures of the time in which nothing happened; rates are steps per second by learner."""
 
     from_s: float
     to_s: float
@@ -68,20 +60,10 @@ class Control:
 class Finding:
     """The figures of one strike; None where there is nothing to measure, or it was not measured.
 
-    Args:
-        struck: the strike.
-        gap: the longest gap of the others.
-        rate_share: the least step rate of the others over that of the control.
-        noticed_s: time until the supervisor had noticed.
-        evicted_s: time until the victim's eviction.
-        back_s: time until the victim was in a merge again.
-        own_rate_share: the step rate of the slowest victim over its own in the control, where
-            only its links were struck: it should step on.
-        wrong: who was evicted without a reason.
-        spared: who was not evicted though silent for too long.
-        kept_out: contributions of ended incarnations that were refused.
-        hub_away_s: by how much later an eviction may come, since the supervisor was struck as well.
-        unmeasured: learners that nothing struck, and that reported too little to be measured.
+    Of the others it has the longest gap and the least rate over that of the control, and of a
+    victim whose links alone were struck its own rate likewise. `wrong` were evicted without a
+    reason, `spared` were not though silent for too long. An eviction may come `hub_away_s` later,
+    since the supervisor was struck as well. Of `unmeasured`, which nothing struck, reports lack.
     """
 
     struck: Struck
@@ -93,27 +75,17 @@ class Finding:
     own_rate_share: float | None = None
     wrong: tuple[str, ...] = ()
     spared: tuple[str, ...] = ()
-    kept_out: int = 0
     hub_away_s: float = 0.0
     unmeasured: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A scenario that was played, with its figures and its history.
-
-    Args:
-        findings: the figures of each strike.
-        control: what was measured before; None where steps cost nothing.
-        violations: broken promises that the history shows.
-        lines: all tapes, in order.
-        history: the tape that was judged.
-    """
+    """A scenario that was played, with its figures and the history that was judged."""
 
     findings: tuple[Finding, ...]
-    control: Control | None
+    control: Control
     violations: tuple[Violation, ...]
-    lines: tuple[Line, ...]
     history: tuple[bytes, ...]
 
 
@@ -174,7 +146,6 @@ def finding_of(
         own_rate_share=min(own_shares.values(), default=None),
         wrong=wrong,
         spared=spared,
-        kept_out=sum(isinstance(line.entry, KeptOut | Void) for line in within),
         hub_away_s=_hub_away_s(struck, meanwhile, timing),
         unmeasured=tuple(name for name in others if name not in gaps or name not in shares),
     )
@@ -233,15 +204,9 @@ def _hub_away_s(struck: Struck, meanwhile: Sequence[Struck], timing: Timing) -> 
 
 
 def _noticed_s(struck: Struck, within: Sequence[Line]) -> float | None:
-    """Return how long it took until the supervisor recorded anything against a victim.
-
-    A second process of its name is refused.
-    """
+    """Return how long it took until the supervisor recorded anything against a victim."""
     for line in within:
         entry = line.entry
-        second = struck.strike.kind is FaultKind.SECOND
-        if second and isinstance(entry, Refused) and entry.name in struck.strike.victims:
-            return line.at_s - struck.began_s
         if not isinstance(entry, StatusChanged | Evicted | Left | ProcessEnded):
             continue
         if entry.name not in struck.strike.victims:
@@ -305,16 +270,10 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The judgement of a scenario.
-
-    Args:
-        judged: every strike with what it broke.
-        control: what was measured before; None on a virtual clock, where steps cost nothing.
-        violations: broken promises that the history shows.
-    """
+    """The judgement of a scenario: every strike with what it broke, and what the history shows."""
 
     judged: tuple[Judged, ...]
-    control: Control | None
+    control: Control
     violations: tuple[Violation, ...]
 
     @property
@@ -339,7 +298,7 @@ class Verdict:
 def verdict_of(
     options: ChaosOptions,
     findings: Sequence[Finding],
-    control: Control | None,
+    control: Control,
     violations: Sequence[Violation],
 ) -> Verdict:
     """Compare findings with what a scenario asks for."""
@@ -351,7 +310,7 @@ def verdict_of(
 
 
 def _broken(
-    options: ChaosOptions, finding: Finding, control: Control | None, timing: Timing
+    options: ChaosOptions, finding: Finding, control: Control, timing: Timing
 ) -> Iterator[str]:
     struck = finding.struck
     if struck.missed:
@@ -367,7 +326,10 @@ def _broken(
     silent = fault.silences and SUPERVISOR not in struck.strike.victims
     if silent and finding.evicted_s is not None and finding.evicted_s > latest_s:
         yield f"the eviction came after {finding.evicted_s:.2f} s; it must within {latest_s:.2f} s"
-    yield from _unnoticed(finding, timing)
+    noticed_s, latest_s = finding.noticed_s, timing.scaled(timing.stalled_s) + _late_s(timing)
+    if fault.kind is FaultKind.HANG and (noticed_s is None or noticed_s > latest_s):
+        after = "never" if noticed_s is None else f"after {noticed_s:.1f} s"
+        yield f"it was {after} seen that the victim hangs; it must within {latest_s:.1f} s"
     yield from _slow(options, finding, control)
 
 
@@ -376,25 +338,12 @@ def _late_s(timing: Timing) -> float:
     return max(LATE_EVICTION_S, timing.scaled(timing.heartbeat_s))
 
 
-def _unnoticed(finding: Finding, timing: Timing) -> Iterator[str]:
-    """Yield what the supervisor should have noticed of a process that goes on sending."""
-    kind, noticed_s = finding.struck.strike.kind, finding.noticed_s
-    latest_s = timing.scaled(timing.stalled_s) + _late_s(timing)
-    if kind is FaultKind.HANG and (noticed_s is None or noticed_s > latest_s):
-        after = "never" if noticed_s is None else f"after {noticed_s:.1f} s"
-        yield f"it was {after} seen that the victim hangs; it must within {latest_s:.1f} s"
-    if kind is FaultKind.SECOND and noticed_s is None:
-        yield "the second learner of the name was not refused"
-
-
-def _slow(options: ChaosOptions, finding: Finding, control: Control | None) -> Iterator[str]:
+def _slow(options: ChaosOptions, finding: Finding, control: Control) -> Iterator[str]:
     most_s = options.back_most_s
     if finding.back_s is None:
         yield "its victim did not take part in a merge again"
     elif most_s is not None and finding.back_s > most_s:
         yield f"its victim was in a merge after {finding.back_s:.2f} s; it must within {most_s:g} s"
-    if control is None:
-        return
     if finding.unmeasured and (options.gap_most_s, options.step_rate_least) != (None, None):
         yield f"{', '.join(finding.unmeasured)}: gaps and step rate were not measured"
     most_s = options.gap_most_s

@@ -26,16 +26,7 @@ Results = Mapping[str, Mapping[int, Result]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One cell.
-
-    Args:
-        name: of the cell.
-        metric: of each seed; NaN where there is none.
-        comparison: with the baseline.
-        yield_share: mean over the seeds that have a result.
-        participation: mean over the same.
-        virtual_s: mean over the same, of what a trial took on the virtual clock.
-    """
+    """One cell: its metric by seed, NaN where there is none, and means over seeds with a result."""
 
     name: str
     metric: dict[int, float]
@@ -124,15 +115,8 @@ def _whole(metrics: Mapping[int, float]) -> bool:
 
 def table(options: StudyOptions, rows: Sequence[Row], metric: str) -> str:
     head = (
-        "cell",
-        metric,
-        "each seed",
-        "worse by",
-        "95 % interval",
-        "yield",
-        "took part",
-        "virtual s",
-        "",
+        *("cell", metric, "each seed", "worse by", "95 % interval"),
+        *("yield", "took part", "virtual s", ""),
     )
     cells = markdown_table([head, *(_cells(row) for row in rows)])
     alike = "" if options.seed_argument else "; all seeds read the data in one order"

@@ -45,31 +45,20 @@ from islands.syncer.journal_writer import DISK_RETRY_S
 from messaging.envelope import NOMINAL_HEADER_BYTES
 from messaging.simulation.network import Route
 
-DIAL_LONGEST_S = 5.0
-"""The longest wait between two attempts to dial, for patience 1."""
-
-NARROW = 4.0
-"""By how many times a narrow bandwidth is more than a run needs."""
-
-MOMENT_PIECES_BYTES = (300, 1100, 4000)
-"""Sizes of a piece of moments: they cut those of the toy model into eight pieces, two, or one."""
-
-SLOWER_BY_WAITING = 4.0
-"""By how much a run may take longer whose learners take a few steps and then wait for a merge."""
-
-NO_MOMENTUM = 0.1
-"""Share of learners whose inner optimizer keeps no moments."""
-
-COPY_STEPS = (0.0, 0.0, 0.1, 0.5, 1.0, 1.5, 5.0)
-"""Durations of the copy of a snapshot, in steps of a fleet of two."""
+DIAL_LONGEST_S = 5.0  # between two attempts to dial, for patience 1
+NARROW = 4.0  # so many times as much as a run needs
+MOMENT_PIECES_BYTES = (300, 1100, 4000)  # which make eight pieces of the toy's, two, or one
+SLOWER_BY_WAITING = 4.0  # may a run be whose learners wait for merges
+NO_MOMENTUM = 0.1  # of learners keep no moments
+COPY_STEPS = (0.0, 0.0, 0.1, 0.5, 1.0, 1.5, 5.0)  # of a fleet of two, for the copy of a snapshot
 
 ORDINARY = 0.2
-"""Share of scenarios with each of these: no fault at all, one fragment, one learner that is
-`MUCH_SLOWER`, one that now and then stands still."""
+"""Fraction of scenarios with each of these: no fault at all, one fragment, one learner that is
+`MUCH_SLOWER`, one that now and then pauses."""
 
 MUCH_SLOWER = 20.0
-STANDS_S, STANDS_EVERY_S = 0.4, 4.0
-"""For so long it stands still, and so often: 2 s of every 20 at a patience of 0.2."""
+PAUSE_S, PAUSE_EVERY_S = 0.4, 4.0
+"""The pauses of a learner: 2 s of every 20 at a patience of 0.2."""
 
 FLOAT32_BYTES = 4
 
@@ -88,29 +77,17 @@ HOST_KINDS = (
 """Kinds of faults of processes, disks and single paths, likewise."""
 
 DISK_KINDS = (FULL, FAILING, SLOW_DISK)
-
-DEATHS_AT_ONCE = 0.15
-"""Share of runs in which a role, or everybody, dies at once, besides what else happens."""
-
-PAUSES = 0.6
-"""Share of pauses among an operator's commands."""
+DEATHS_AT_ONCE = 0.15  # of runs have a role, or everybody, die at once, beside what else happens
+PAUSES = 0.6  # of an operator's commands
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """All that one seed decides.
 
-    Attributes:
-        seed: seed of the world's randomness.
-        settings: settings of the run.
-        hosts: the learners' machines by name.
-        route: behaviour of the network without faults.
-        work_s: least and most seconds that a piece of work takes, a sync of the journal as well.
-        shards: number of virtual shards per pass.
-        moment_piece_bytes: most bytes of a piece of the moments that a state donor sends.
-        strikes: faults in the order of their times.
-        heal_s: time at which all is healed.
-        limit_s: time by which the run must have ended.
+    `route` is the network without faults, `work_s` the least and most seconds of a piece of work, a
+    sync of the journal as well. All is healed at `heal_s`, and the run must have ended by
+    `limit_s`.
     """
 
     seed: int
@@ -159,7 +136,6 @@ class Scenario:
 
     @property
     def slowest_step_s(self) -> float:
-        """Mean step time of the slowest learner."""
         return max(host.step_s for host in self.hosts.values())
 
 
@@ -240,12 +216,12 @@ def _draw_hosts(
 
 
 def _uneven(rng: random.Random, hosts: dict[str, LearnerHost]) -> dict[str, LearnerHost]:
-    """Make one learner of some scenarios much slower, and have one stand still now and then."""
-    slow, still = rng.choice(list(hosts)), rng.choice(list(hosts))
+    """Make one learner of some scenarios much slower, and have one pause now and then."""
+    slow, pausing = rng.choice(list(hosts)), rng.choice(list(hosts))
     if rng.random() < ORDINARY and len(hosts) > 1:
         hosts[slow] = replace(hosts[slow], step_s=MUCH_SLOWER * hosts[slow].step_s)
     if rng.random() < ORDINARY:
-        hosts[still] = replace(hosts[still], stands_s=STANDS_S, stands_every_s=STANDS_EVERY_S)
+        hosts[pausing] = replace(hosts[pausing], pause_s=PAUSE_S, pause_every_s=PAUSE_EVERY_S)
     return hosts
 
 
