@@ -296,7 +296,7 @@ DOCTORED: list[tuple[Doctor, Rule]] = [
 def test_doctored_history_is_refused(doctor: Doctor, rule: Rule) -> None:
     """A real tape on which one promise is broken is refused by the rule of that promise.
 
-    What each rule says of which lie is shown by tapes that are written by hand (`test_tapes.py`).
+    What each rule says of which lie is shown by short tapes (`test_tapes.py`).
     """
     assert list(rule(*doctored(doctor)))
 
