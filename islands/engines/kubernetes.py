@@ -1,7 +1,5 @@
 """The engine Kubernetes: each island that the hub places is a JobSet of its own.
 
-    kubernetes = Kubernetes(of, {"namespace": "training"})
-
 JobSets of one island each, since Kueue admits a JobSet as a whole, and a JobSet with a failed job
 ends the others: islands must wait for nobody. A JobSet carries the run's mark, and its name ends
 with five digits of the mark and the attempt, so that to place an attempt twice makes one. Its
@@ -22,7 +20,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from islands.engines.commands import run_command, said_by
-from islands.engines.engine import EngineAway, Island, Job, RunMark, Unplaceable
+from islands.engines.engine import EngineAway, Island, Job, RunMark, Unplaceable, yaml_of
 from islands.engines.kubernetes_jobs import Told, jobs_of, podless
 from islands.engines.kubernetes_manifests import (
     API_VERSION,
@@ -36,7 +34,6 @@ from islands.engines.kubernetes_manifests import (
     dns_label,
     island_jobset,
     jobset_name,
-    text_of,
 )
 from islands.protocol.errors import SettingsError
 
@@ -64,12 +61,7 @@ NO_CLUSTER = ("no such file", "current-context", "does not exist", "missing or i
 
 
 class Kubernetes:
-    """Places islands as JobSets, through `kubectl`.
-
-    Args:
-        of: the run whose islands these are.
-        settings: where the cluster is; see `ClusterSettings`.
-    """
+    """Places islands as JobSets, through `kubectl`."""
 
     poll_s = POLL_S
 
@@ -116,7 +108,7 @@ class Kubernetes:
 
     def describe(self, island: Island) -> str:
         """Return the island's manifest as YAML."""
-        return text_of(self._manifest(island, self._placed(island)))
+        return yaml_of(self._manifest(island, self._placed(island)))
 
     # --- manifests ----------------------------------------------------------------------------
 
@@ -138,13 +130,8 @@ class Kubernetes:
         name = placed.jobset
         owner = {"apiVersion": API_VERSION, "kind": "JobSet", "name": name, "uid": uid}
         about = {"name": name, "labels": self._mark.labels(), "ownerReferences": [owner]}
-        return {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": about,
-            "stringData": dict(told),
-            "type": "Opaque",
-        }
+        secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
+        return {**secret, "metadata": about, "stringData": dict(told)}
 
     # --- the API ------------------------------------------------------------------------------
 

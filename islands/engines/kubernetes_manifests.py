@@ -24,9 +24,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
-import yaml
-
-from islands.engines.engine import ADDRESS, PORT, RANK, Island
+from islands.engines.engine import ADDRESS, PORT, RANK, Island, check_settings
 from islands.engines.needs import Needs
 from islands.protocol.errors import OF_NO_USE, SettingsError
 
@@ -87,20 +85,7 @@ exit "$code"
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """The settings of an entry whose engine is kubernetes.
-
-    Args:
-        context: context of the kubeconfig; by default its current one.
-        kubeconfig: file of it; by default KUBECONFIG, ~/.kube/config, or the pod that the hub is.
-        namespace: where the islands are; by default the context's.
-        queue: LocalQueue of Kueue, if the islands wait for their quota there.
-        spot: how nodes that may be taken away are labelled: gke, eks, karpenter, aks, or
-            label=value.
-        nodes: labels of the nodes, as label=value,label=value.
-        topology: of TPUs on GKE, such as 2x4.
-        resource: name of the accelerator in Kubernetes; nvidia.com/gpu or google.com/tpu by the
-            kind's first letters.
-    """
+    """The settings of an entry, which docs/engines/kubernetes.md describes."""
 
     context: str = ""
     kubeconfig: str = ""
@@ -114,17 +99,12 @@ class ClusterSettings:
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> "ClusterSettings":
         """Read an entry's settings."""
-        known = [each.name for each in fields(cls)]
-        strange = [key for key in settings if key not in known]
-        if strange:
-            raise SettingsError(
-                f"settings.{strange[0]} is not known to kubernetes; it may have {', '.join(known)}"
-            )
-        told = cls(**settings)
-        labels("settings.nodes", told.nodes)
-        if told.spot and told.spot not in SPOT:
-            labels("settings.spot", told.spot, forms=f"one of {', '.join(SPOT)}, or label=value")
-        return told
+        check_settings("kubernetes", settings, [each.name for each in fields(cls)])
+        found = cls(**settings)
+        labels("settings.nodes", found.nodes)
+        if found.spot and found.spot not in SPOT:
+            labels("settings.spot", found.spot, forms=f"one of {', '.join(SPOT)}, or label=value")
+        return found
 
     @property
     def spot_label(self) -> tuple[str, str] | None:
@@ -168,12 +148,7 @@ def literal(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How the objects of a run are told from others.
-
-    Args:
-        run: the run's name.
-        mark: of this beginning of the run; empty if there is none.
-    """
+    """How the objects of a run are told from others; without a mark, from those of other runs."""
 
     run: str
     mark: str = ""
@@ -189,13 +164,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where an island's manifest is put, and where its secrets are.
-
-    Args:
-        mark: of its run.
-        jobset: name of its JobSet.
-        secrets: the Secret and the key in it that hold each secret variable.
-    """
+    """The name of an island's JobSet, and the Secret and key that hold each secret variable."""
 
     mark: Mark
     jobset: str
@@ -361,25 +330,3 @@ def jobset_name(words: Iterable[str], island: Island, *, room: int = 0) -> str:
     """Return the name of a JobSet that is one island, short enough for the names of its pods."""
     text = "-".join([*words, island.name])
     return dns_label(text, NAME_MAX - len(f"-{HOSTS}") - POD_SUFFIX - room)
-
-
-# --- text -------------------------------------------------------------------------------------
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as they stand, and repeats what occurs twice."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        return True
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> Any:  # noqa: ANN401  (a node of PyYAML)
-    style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _text)
-
-
-def text_of(manifest: Manifest) -> str:
-    return yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, width=100)

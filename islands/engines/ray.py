@@ -19,9 +19,17 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
-import yaml
 
-from islands.engines.engine import EngineAway, Island, Job, JobState, RunMark, Unplaceable
+from islands.engines.engine import (
+    EngineAway,
+    Island,
+    Job,
+    JobState,
+    RunMark,
+    Unplaceable,
+    check_settings,
+    yaml_of,
+)
 from islands.engines.needs import Needs
 from islands.files.whole_files import atomic_write
 from islands.protocol.errors import DONE, SettingsError
@@ -47,13 +55,7 @@ _GUARD = "(while kill -0 $PPID; do sleep 1; done; kill -KILL 0) > /dev/null 2>&1
 
 @dataclass(frozen=True, slots=True)
 class RaySettings:
-    """Where a cluster is, and what else an island needs of it.
-
-    Args:
-        address: URL of its dashboard, which serves the Jobs API.
-        folder: a folder that the hub and all nodes have in common.
-        resources: further resources, as name:number, separated by commas.
-    """
+    """The URL of a cluster's dashboard, a folder that all nodes share, and further resources."""
 
     address: str = "http://127.0.0.1:8265"
     folder: str = "~/.cache/islands/ray"
@@ -61,15 +63,7 @@ class RaySettings:
 
 
 class Ray:
-    """A cluster of Ray.
-
-    Args:
-        of: the run whose islands it places.
-        settings: fields of `RaySettings`, as words.
-
-    Raises:
-        SettingsError: a setting is not known, or cannot be.
-    """
+    """Places islands as jobs of a cluster of Ray."""
 
     poll_s = 1.0
 
@@ -115,7 +109,7 @@ class Ray:
             **request_of(island, self._folder),
             "script": script_of(island, shown=True),
         }
-        return yaml.safe_dump(shown, sort_keys=False)
+        return yaml_of(shown)
 
     def _script(self, job: str) -> Path:
         return self._folder / f"{job}.sh"
@@ -163,11 +157,7 @@ def refusal(where: str, status: int, said: str) -> EngineAway | Unplaceable:
 
 
 def settings_of(told: Mapping[str, str]) -> RaySettings:
-    """Return the settings of a cluster."""
-    known = RaySettings.__slots__
-    strange = [key for key in told if key not in known]
-    if strange:
-        raise SettingsError(f"settings.{strange[0]} is not known to ray; it has {', '.join(known)}")
+    check_settings("ray", told, RaySettings.__slots__)
     settings = RaySettings(**told)
     if not settings.address.startswith(("http://", "https://")):
         raise SettingsError(
@@ -179,7 +169,6 @@ def settings_of(told: Mapping[str, str]) -> RaySettings:
 
 
 def more_resources(settings: RaySettings) -> dict[str, float]:
-    """Return the further resources that are set."""
     found: dict[str, float] = {}
     for word in filter(None, (each.strip() for each in settings.resources.split(","))):
         name, _, number = word.rpartition(":")
@@ -269,20 +258,12 @@ class Record:
         return (self.metadata or {}).get(key, "")
 
 
-STATES: Mapping[str, JobState] = {
-    "PENDING": JobState.WAITING,
-    "RUNNING": JobState.RUNNING,
-}
+STATES = {"PENDING": JobState.WAITING, "RUNNING": JobState.RUNNING}
 """Statuses of jobs; all others are ends."""
 
 
 def job_of(record: Record, *, asked: bool) -> Job:
-    """Return an island's job.
-
-    Args:
-        record: as Ray tells it.
-        asked: whether it was asked to end.
-    """
+    """Return an island's job, which may have been asked to end."""
     state = STATES.get(record.status, JobState.ENDED)
     cancelled = record.status == "STOPPED"
     if asked and state is JobState.WAITING:

@@ -38,8 +38,9 @@ from islands.engines.engine import (
     JobState,
     RunMark,
     Unplaceable,
+    check_settings,
 )
-from islands.protocol.errors import DONE, SettingsError
+from islands.protocol.errors import DONE
 from islands.run.hosting.process_output import TOLD_CHARACTERS
 
 OPTIONS = (
@@ -109,25 +110,12 @@ AWAY = (
 
 
 class Slurm:
-    """Islands of one run as batch jobs.
-
-    Args:
-        of: the run.
-        settings: further options of `sbatch`.
-
-    Raises:
-        SettingsError: there is no such option.
-    """
+    """Places islands as batch jobs; settings are further options of `sbatch`."""
 
     poll_s = 10.0
 
     def __init__(self, of: RunMark, settings: Mapping[str, str]) -> None:
-        for key in settings:
-            if key not in OPTIONS:
-                raise SettingsError(
-                    f"settings.{key} is not known; with the engine slurm they may have "
-                    f"{', '.join(OPTIONS)}"
-                )
+        check_settings("slurm", settings, OPTIONS)
         self._of = of
         self._settings = dict(settings)
 
@@ -244,18 +232,12 @@ def mark_of(island: Island) -> str:
 
 def environment(mine: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the hub's process that commands of Slurm are given."""
-    return {
-        name: value for name, value in mine.items() if name in KEPT or not name.startswith(LEFT_OUT)
-    }
+    return {k: v for k, v in mine.items() if k in KEPT or not k.startswith(LEFT_OUT)}
 
 
 def given(mine: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the hub's process that an island's job is given."""
-    return {
-        name: value
-        for name, value in mine.items()
-        if name in GIVEN or name.startswith(GIVEN_BEGINNINGS)
-    }
+    return {k: v for k, v in mine.items() if k in GIVEN or k.startswith(GIVEN_BEGINNINGS)}
 
 
 # --- what Slurm says ------------------------------------------------------------------------------

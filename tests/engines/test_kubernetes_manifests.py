@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from islands.cli.parsing import parse
-from islands.engines.engine import ADDRESS, RANK, Island, RunMark, Unplaceable
+from islands.engines.engine import ADDRESS, RANK, Island, RunMark, Unplaceable, yaml_of
 from islands.engines.hub import Joining, island_of
 from islands.engines.kubernetes import Kubernetes
 from islands.engines.kubernetes_manifests import (
@@ -22,7 +22,6 @@ from islands.engines.kubernetes_manifests import (
     island_jobset,
     jobset_name,
     literal,
-    text_of,
 )
 from islands.engines.needs import read_islands
 from islands.protocol.errors import SettingsError
@@ -68,7 +67,7 @@ def made(entry: str) -> Manifest:
     """The JobSet of an entry's island, as kubectl reads it."""
     (needs,) = read_islands({"site": {"image": "example/islands:1", **ISLANDS[entry]}}).values()
     joining = Joining(OF, "ws://first-hub:7070/supervisor", "hush", task="a:b")
-    text = text_of(island_jobset(island_of("site-1", needs, joining), PLACED))
+    text = yaml_of(island_jobset(island_of("site-1", needs, joining), PLACED))
     found: Manifest = yaml.safe_load(text)
     return found
 

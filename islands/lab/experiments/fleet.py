@@ -132,7 +132,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class FleetRun:
     """One fleet; data-parallel training is one learner.
 
     `each` are the chips of each learner, `link` that of groups which name no other, and `work_s`
@@ -207,9 +207,9 @@ class Cell:
         )
 
 
-def steady(learners: int) -> Cell:
+def steady(learners: int) -> FleetRun:
     """Return a fleet of so many learners whose chips never fail; each counts as one chip."""
-    return Cell((Group(learners),))
+    return FleetRun((Group(learners),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,9 @@ class Figures:
     stalls_s: tuple[tuple[tuple[float, float], ...], ...] = ()
 
     @classmethod
-    def of(cls, cell: Cell, counted: Sequence[Sequence[Counted]], start_s: float = 0) -> "Figures":
+    def of(
+        cls, cell: FleetRun, counted: Sequence[Sequence[Counted]], start_s: float = 0
+    ) -> "Figures":
         members = zip(cell.members(), counted, strict=True)
         stalls = [visits[0].still for member, visits in members if member.stays]
         still = reduce(overlaps, stalls) if stalls else []
@@ -308,7 +310,7 @@ class Training:
 
     @classmethod
     def of(
-        cls, cell: Cell, goodput: float, before: Tally, after: Tally, tape: "MergeTape"
+        cls, cell: FleetRun, goodput: float, before: Tally, after: Tally, tape: "MergeTape"
     ) -> "Training":
         yield_share = (after.applied - before.applied) / max(1, after.processed - before.processed)
         contributions = after.contributions - before.contributions
@@ -336,13 +338,13 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class FleetResult:
     """A fleet that was played, and the promises that the history checker found broken.
 
     Only of fleets whose learners come or go is the whole history kept.
     """
 
-    cell: Cell
+    cell: FleetRun
     figures: Figures
     training: Training
     broken: tuple[str, ...] = ()
@@ -375,7 +377,7 @@ class MergeTape:
             self.history.write(at_s, actor, entry)
 
 
-def play(cell: Cell) -> Played:
+def play(cell: FleetRun) -> FleetResult:
     """Run a fleet until it is measured; where learners come and go, until its run has ended."""
     if cell.changes:
         budget_s = cell.end_s + SETTLE_S * cell.settings.timing.patience
@@ -392,7 +394,7 @@ def play(cell: Cell) -> Played:
     figures = Figures.of(cell, counted, tape.start_s)
     before, after = tallies
     training = Training.of(cell, figures.goodput, before, after, tape)
-    return Played(cell, figures, training, broken_of(world, tape))
+    return FleetResult(cell, figures, training, broken_of(world, tape))
 
 
 def broken_of(world: World, tape: MergeTape) -> tuple[str, ...]:
@@ -409,7 +411,7 @@ def broken_of(world: World, tape: MergeTape) -> tuple[str, ...]:
     return tuple(str(each) for each in judge(tuple(tape.history.lines), limits))
 
 
-def play_alone(cell: Cell) -> Figures:
+def play_alone(cell: FleetRun) -> Figures:
     """Let each learner take step after step, with no actors, network or syncer.
 
     What the simulated fleet loses beyond this event model, the program itself has cost.
@@ -423,7 +425,7 @@ def play_alone(cell: Cell) -> Figures:
     return Figures.of(cell, counted)
 
 
-def devices_of(cell: Cell, member: Member) -> list[Device]:
+def devices_of(cell: FleetRun, member: Member) -> list[Device]:
     """Return the device of each visit of a learner, which has a random stream of its own."""
     kind = ElasticChips if cell.elastic else RigidChips
     seed = f"{cell.seed}/{cell.chips:g}/{cell.learners}/{member.name}"
@@ -437,7 +439,7 @@ def devices_of(cell: Cell, member: Member) -> list[Device]:
     ]
 
 
-def limit_s(cell: Cell) -> float:
+def limit_s(cell: FleetRun) -> float:
     """Return the virtual seconds after which a run is given up."""
     return cell.end_s + END_S + START_S * cell.settings.timing.patience
 
@@ -446,7 +448,7 @@ def limit_s(cell: Cell) -> float:
 
 
 def world_of(
-    cell: Cell, tape: MergeTape, step_end_s: Callable[[str, float, float], float]
+    cell: FleetRun, tape: MergeTape, step_end_s: Callable[[str, float, float], float]
 ) -> World:
     """Return the hosts of a fleet; until learners are connected, links are wide."""
     hosts = {
@@ -465,7 +467,7 @@ def world_of(
     )
 
 
-def trainers_of(cell: Cell) -> Trainers:
+def trainers_of(cell: FleetRun) -> Trainers:
     shapes = tuple((f"layers/{row}", (COLUMNS,)) for row in range(cell.rows))
 
     def trainer(_: str, host: LearnerHost) -> Trainer:
@@ -482,7 +484,7 @@ def trainers_of(cell: Cell) -> Trainers:
     return trainer
 
 
-async def _begin(world: World, cell: Cell) -> float:
+async def _begin(world: World, cell: FleetRun) -> float:
     """Start the members of the start; once all step, give each its own link; return when.
 
     The start is not measured, and over a narrow link the first values would take long.
@@ -500,7 +502,7 @@ async def _begin(world: World, cell: Cell) -> float:
     return loop.time()
 
 
-def _attach(world: World, cell: Cell, member: Member) -> None:
+def _attach(world: World, cell: FleetRun, member: Member) -> None:
     """Give a learner its own link, both ways, on which the toy's values count as the model's."""
     link = cell.link_of(member.group)
     route = Route(
@@ -519,7 +521,7 @@ def _steps(learner: LearnerActor | None) -> bool:
 
 async def _live(
     world: World,
-    cell: Cell,
+    cell: FleetRun,
     devices: Mapping[str, Sequence[Device]],
     current: dict[str, Device],
     tape: MergeTape,

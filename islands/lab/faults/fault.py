@@ -1,9 +1,9 @@
 """The vocabulary of faults: what happens to whom, when, for how long, and how badly.
 
-A `Fault` says what happens, and a `Strike` is one occurrence of it. A scenario's file names faults,
-of which `schedule.py` makes strikes; `islands.lab.world.scenario` draws strikes from a seed.
+A `Fault` says what happens, and an `Injection` is one occurrence of it. A scenario's file names
+faults, of which `schedule.py` makes injections; `islands.lab.world.scenario` draws others.
 `SIMULATED` in `islands.lab.world.fault_effects` carries them out on a virtual clock, and `REAL` in
-`strikes.py` on processes and links.
+`injections.py` on processes and links.
 """
 
 from dataclasses import dataclass
@@ -161,7 +161,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
+class Injection:
     """One occurrence of a fault; times are seconds after the control, or of the virtual clock.
 
     Until `rest_s` after its end all have time to recover. On the virtual clock, `peer` and `route`
@@ -207,7 +207,7 @@ class Strike:
         return self.ends_s + self.rest_s
 
     @property
-    def strikes_hub(self) -> bool:
+    def hits_hub(self) -> bool:
         """Whether it happens to somebody on whom all learners depend."""
         return SYNCER in self.victims or SUPERVISOR in self.victims
 
@@ -215,11 +215,11 @@ class Strike:
         whom = f" of {', '.join(self.victims)}" if self.victims else ""
         return f"{self.at_s:.3f} s: {self.kind}{whom}{f' to {self.peer}' if self.peer else ''}"
 
-    def overlaps(self, other: "Strike") -> bool:
+    def overlaps(self, other: "Injection") -> bool:
         """Whether what is measured of one may come from the other."""
         return self.at_s < other.until_s and other.at_s < self.until_s
 
-    def undoes(self, other: "Strike") -> bool:
+    def undoes(self, other: "Injection") -> bool:
         """Whether it happens to the same thing as another that still lasts, or the other way.
 
         The end of the first would end the second as well, or it would find nobody.
@@ -234,13 +234,13 @@ class Strike:
 
 
 @dataclass(frozen=True, slots=True)
-class Struck:
-    """A strike as it took place, in seconds of the loop.
+class Injected:
+    """A injection as it took place, in seconds of the loop.
 
     What is measured belongs to it until `until_s`. `missed` says why it could not be carried out.
     """
 
-    strike: Strike
+    injection: Injection
     began_s: float
     ended_s: float
     until_s: float

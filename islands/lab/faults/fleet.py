@@ -135,7 +135,7 @@ class Fleet:
         self.watched = Reader(folder / WATCHED_FILE)
         self._settings = settings
         self._hub: subprocess.Popen[bytes] | None = None
-        self._striking = False
+        self._restarting = False
         self.timing = settings.spec.settings.timing
 
     @property
@@ -230,12 +230,12 @@ class Fleet:
 
     async def restart_hub(self, away_s: float) -> None:
         """Wait for the end of a hub that was struck, and start it again after a while."""
-        self._striking = True
+        self._restarting = True
         if self._hub is not None:
             await self._ended(self._hub)
         await asyncio.sleep(away_s)
         self.start_hub()
-        self._striking = False
+        self._restarting = False
 
     # --- what they do -------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class Fleet:
                 if condition():
                     return
                 ended = self._hub is not None and self._hub.poll() is not None
-                if ended and not (until_end or self._striking):
+                if ended and not (until_end or self._restarting):
                     sentence = last_line(self.folder / HUB_LOG)
                     raise UnreachableError(f"the hub has ended: {sentence}")
                 await asyncio.sleep(LOOK_S)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from math import ceil
 
-from islands.lab.faults.fault import Direction, FaultKind, Strike
+from islands.lab.faults.fault import Direction, FaultKind, Injection
 from islands.lab.world.world import SPARE_SYNCER, World
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.messages.control import Verb
@@ -31,21 +31,24 @@ Effect = Callable[[World], Awaitable[None] | None]
 Effects = Iterator[tuple[float, Effect]]
 
 
-def _lasting(strike: Strike, begin: Effect, end: Effect) -> Effects:
-    yield strike.at_s, begin
-    yield strike.at_s + strike.fault.for_s, end
+def _lasting(injection: Injection, begin: Effect, end: Effect) -> Effects:
+    yield injection.at_s, begin
+    yield injection.at_s + injection.fault.for_s, end
 
 
 # --- processes --------------------------------------------------------------------------------
 
 
-def _kill(strike: Strike, _usual: Route) -> Effects:
-    wait_s = WRITE_WAIT_S if strike.in_write else 0.0
-    yield strike.at_s, partial(kill, names=strike.victims, silent=strike.silent, wait_s=wait_s)
-    for index, name in enumerate(strike.victims):
-        away_s = strike.fault.for_s if name == SUPERVISOR else RESTART_S
-        away_s = strike.down_s[index] if strike.down_s else away_s
-        yield strike.at_s + wait_s + away_s, partial(start, name=name)
+def _kill(injection: Injection, _usual: Route) -> Effects:
+    wait_s = WRITE_WAIT_S if injection.in_write else 0.0
+    yield (
+        injection.at_s,
+        partial(kill, names=injection.victims, silent=injection.silent, wait_s=wait_s),
+    )
+    for index, name in enumerate(injection.victims):
+        away_s = injection.fault.for_s if name == SUPERVISOR else RESTART_S
+        away_s = injection.down_s[index] if injection.down_s else away_s
+        yield injection.at_s + wait_s + away_s, partial(start, name=name)
 
 
 async def kill(world: World, names: tuple[str, ...], *, silent: bool, wait_s: float) -> None:
@@ -65,9 +68,9 @@ def start(world: World, name: str) -> None:
         world.start(name)
 
 
-def _leave(strike: Strike, _usual: Route) -> Effects:
+def _leave(injection: Injection, _usual: Route) -> Effects:
     """Let a learner leave by itself; of syncer and supervisor there is no such thing."""
-    (name,) = strike.victims
+    (name,) = injection.victims
 
     def leave(world: World) -> None:
         learner = world.learner(name)
@@ -75,23 +78,23 @@ def _leave(strike: Strike, _usual: Route) -> Effects:
             world.note(Fault("leave", [name]))
             learner.leave("asked to")
 
-    return _lasting(strike, leave, partial(start, name=name)) if _is_learner(name) else iter(())
+    return _lasting(injection, leave, partial(start, name=name)) if _is_learner(name) else iter(())
 
 
 def _is_learner(name: str) -> bool:
     return name not in (SUPERVISOR, SYNCER)
 
 
-def _freeze(strike: Strike, _usual: Route) -> Effects:
+def _freeze(injection: Injection, _usual: Route) -> Effects:
     """Stop processes, whose links stay open, and whose clocks go on."""
-    names = strike.victims
+    names = injection.victims
 
     def freeze(world: World) -> None:
         stopped = [name for name in names if world.processes.freeze(name)]
         if stopped:
             world.note(Fault(words.FREEZE, stopped))
 
-    return _lasting(strike, freeze, partial(thaw, names=names))
+    return _lasting(injection, freeze, partial(thaw, names=names))
 
 
 def thaw(world: World, names: tuple[str, ...]) -> None:
@@ -101,20 +104,20 @@ def thaw(world: World, names: tuple[str, ...]) -> None:
         world.note(Fault(words.THAW, going))
 
 
-def _slow(strike: Strike, _usual: Route) -> Effects:
+def _slow(injection: Injection, _usual: Route) -> Effects:
     """Let a learner's steps take a multiple of their time."""
-    (name,) = strike.victims
+    (name,) = injection.victims
 
     def slow(world: World, factor: float) -> None:
         if factor > 1:
             world.note(Fault("slow", [name]))
         world.slow[name] = factor
 
-    begin, end = partial(slow, factor=strike.fault.factor), partial(slow, factor=1.0)
-    return _lasting(strike, begin, end) if _is_learner(name) else iter(())
+    begin, end = partial(slow, factor=injection.fault.factor), partial(slow, factor=1.0)
+    return _lasting(injection, begin, end) if _is_learner(name) else iter(())
 
 
-def _start_second_syncer(strike: Strike, usual: Route) -> Effects:
+def _start_second_syncer(injection: Injection, usual: Route) -> Effects:
     """Start a second syncer over the same journal, unless one runs."""
 
     def start_second(world: World) -> None:
@@ -122,26 +125,26 @@ def _start_second_syncer(strike: Strike, usual: Route) -> Effects:
             world.start_second_syncer()
             world.note(Fault(words.SECOND_SYNCER, [SPARE_SYNCER]))
 
-    if strike.fault.for_s:
-        yield from _freeze(replace(strike, victims=(SYNCER,)), usual)
-    yield strike.at_s, start_second
+    if injection.fault.for_s:
+        yield from _freeze(replace(injection, victims=(SYNCER,)), usual)
+    yield injection.at_s, start_second
 
 
 # --- paths ------------------------------------------------------------------------------------
 
 
-def _ends(strike: Strike) -> Iterator[tuple[str, str]]:
+def _ends(injection: Injection) -> Iterator[tuple[str, str]]:
     """Yield source and target of each path of the victims, in the direction that suffers."""
-    for name in strike.victims:
-        for peer in strike.peers:
-            yield (peer, name) if strike.fault.way is Direction.DOWN else (name, peer)
+    for name in injection.victims:
+        for peer in injection.peers:
+            yield (peer, name) if injection.fault.way is Direction.DOWN else (name, peer)
 
 
-def _cut(strike: Strike, _usual: Route) -> Effects:
-    one_way = strike.fault.way is not Direction.BOTH
-    for source, target in _ends(strike):
+def _cut(injection: Injection, _usual: Route) -> Effects:
+    one_way = injection.fault.way is not Direction.BOTH
+    for source, target in _ends(injection):
         begin = partial(cut, source=source, target=target, one_way=one_way)
-        yield from _lasting(strike, begin, partial(heal, source=source, target=target))
+        yield from _lasting(injection, begin, partial(heal, source=source, target=target))
 
 
 def cut(world: World, source: str, target: str, *, one_way: bool, noted: bool = True) -> None:
@@ -155,9 +158,9 @@ def heal(world: World, source: str, target: str) -> None:
     world.network.heal(source, target)
 
 
-def _isolate(strike: Strike, _usual: Route) -> Effects:
+def _isolate(injection: Injection, _usual: Route) -> Effects:
     """Cut a learner from supervisor and syncer: it goes on stepping, and is evicted."""
-    (name,) = strike.victims
+    (name,) = injection.victims
 
     def isolate(world: World) -> None:
         for other in (SUPERVISOR, SYNCER):
@@ -168,56 +171,60 @@ def _isolate(strike: Strike, _usual: Route) -> Effects:
         for other in (SUPERVISOR, SYNCER):
             world.network.heal(name, other)
 
-    return _lasting(strike, isolate, rejoin)
+    return _lasting(injection, isolate, rejoin)
 
 
-def _flap(strike: Strike, _usual: Route) -> Effects:
-    one_way, turn_s = strike.fault.way is not Direction.BOTH, strike.fault.turn_s
-    for source, target in _ends(strike):
+def _flap(injection: Injection, _usual: Route) -> Effects:
+    one_way, turn_s = injection.fault.way is not Direction.BOTH, injection.fault.turn_s
+    for source, target in _ends(injection):
         begin = partial(cut, source=source, target=target, one_way=one_way, noted=False)
         end = partial(heal, source=source, target=target)
-        yield strike.at_s, partial(World.note, entry=Fault("flapping", [source, target]))
-        for number in range(ceil(strike.fault.for_s / (2 * turn_s))):
-            begin_s = strike.at_s + 2 * turn_s * number
+        yield injection.at_s, partial(World.note, entry=Fault("flapping", [source, target]))
+        for number in range(ceil(injection.fault.for_s / (2 * turn_s))):
+            begin_s = injection.at_s + 2 * turn_s * number
             yield begin_s, begin
             yield begin_s + turn_s, end
 
 
-def _reset(strike: Strike, _usual: Route) -> Effects:
+def _reset(injection: Injection, _usual: Route) -> Effects:
     """Break all sessions between two hosts, in the middle of a message."""
 
     def reset(world: World, source: str, target: str) -> None:
         if world.network.reset(source, target):
             world.note(Fault("reset", [source, target]))
 
-    for name in strike.victims:
-        for peer in strike.peers:
-            yield strike.at_s, partial(reset, source=name, target=peer)
+    for name in injection.victims:
+        for peer in injection.peers:
+            yield injection.at_s, partial(reset, source=name, target=peer)
 
 
-def _spoil_paths(strike: Strike, usual: Route) -> Effects:
+def _spoil_paths(injection: Injection, usual: Route) -> Effects:
     """Let each way that suffers behave otherwise for a while."""
 
     def set_route(world: World, source: str, target: str, route: Route) -> None:
         world.network.set_route(source, target, route)
 
-    bad, way = _route_of(strike), strike.fault.way
-    for name in strike.victims:
-        for peer in strike.peers:
+    bad, way = _route_of(injection), injection.fault.way
+    for name in injection.victims:
+        for peer in injection.peers:
             up = [(name, peer)] if way is not Direction.DOWN else []
             down = [(peer, name)] if way is not Direction.UP else []
             for source, target in (*up, *down):
                 spoil = partial(set_route, source=source, target=target)
-                yield strike.at_s, partial(World.note, entry=Fault("bad path", [source, target]))
-                yield from _lasting(strike, partial(spoil, route=bad), partial(spoil, route=usual))
+                yield injection.at_s, partial(World.note, entry=Fault("bad path", [source, target]))
+                yield from _lasting(
+                    injection, partial(spoil, route=bad), partial(spoil, route=usual)
+                )
 
 
-def _route_of(strike: Strike) -> Route:
-    assert strike.route is not None, "a strike of paths or of the weather says how they behave"
-    return strike.route
+def _route_of(injection: Injection) -> Route:
+    assert injection.route is not None, (
+        "a injection of paths or of the weather says how they behave"
+    )
+    return injection.route
 
 
-def _change_weather(strike: Strike, usual: Route) -> Effects:
+def _change_weather(injection: Injection, usual: Route) -> Effects:
     """Let the whole network behave otherwise for a while."""
 
     def set_weather(world: World, route: Route) -> None:
@@ -225,16 +232,16 @@ def _change_weather(strike: Strike, usual: Route) -> Effects:
             world.note(Fault("weather", []))
         world.network.route = route
 
-    begin = partial(set_weather, route=_route_of(strike))
-    return _lasting(strike, begin, partial(set_weather, route=usual))
+    begin = partial(set_weather, route=_route_of(injection))
+    return _lasting(injection, begin, partial(set_weather, route=usual))
 
 
 # --- disks ------------------------------------------------------------------------------------
 
 
-def _spoil_disk(strike: Strike, _usual: Route) -> Effects:
+def _spoil_disk(injection: Injection, _usual: Route) -> Effects:
     """Let a disk be full, fail or be slow."""
-    (name,), kind = strike.victims, strike.disk
+    (name,), kind = injection.victims, injection.disk
 
     def spoil(world: World) -> None:
         slowness = DISK_SLOWNESS if kind == words.SLOW_DISK else 1.0
@@ -242,7 +249,7 @@ def _spoil_disk(strike: Strike, _usual: Route) -> Effects:
         world.disks[name].spoil(full=full, failing=failing, slowness=slowness)
         world.note(Fault(kind, [name]))
 
-    return _lasting(strike, spoil, partial(mend_disk, name=name))
+    return _lasting(injection, spoil, partial(mend_disk, name=name))
 
 
 def mend_disk(world: World, name: str) -> None:
@@ -253,12 +260,12 @@ def mend_disk(world: World, name: str) -> None:
     disk.mend()
 
 
-def _flip_on_disk(strike: Strike, _usual: Route) -> Effects:
+def _flip_on_disk(injection: Injection, _usual: Route) -> Effects:
     """Kill a process, and flip a bit on its disk.
 
     The bit is in the older slot of a pair, so nothing that was committed may be lost.
     """
-    (name,) = strike.victims
+    (name,) = injection.victims
 
     async def flip(world: World) -> None:
         died = await world.kill(name)
@@ -268,40 +275,42 @@ def _flip_on_disk(strike: Strike, _usual: Route) -> Effects:
         if file is not None:
             world.note(Fault("flipped bit", [name, file]))
 
-    return _lasting(strike, flip, partial(start, name=name))
+    return _lasting(injection, flip, partial(start, name=name))
 
 
 # --- values and commands ----------------------------------------------------------------------
 
 
-def _poison(strike: Strike, _usual: Route) -> Effects:
+def _poison(injection: Injection, _usual: Route) -> Effects:
     """Let a learner's weights become NaN."""
 
     def poison(world: World) -> None:
-        if world.poison(strike.victims[0]):
-            world.note(Fault("poison", [strike.victims[0]]))
+        if world.poison(injection.victims[0]):
+            world.note(Fault("poison", [injection.victims[0]]))
 
-    yield strike.at_s, poison
+    yield injection.at_s, poison
 
 
-def _inflate(strike: Strike, _usual: Route) -> Effects:
+def _inflate(injection: Injection, _usual: Route) -> Effects:
     """Let a learner's weights grow by a large factor, as by a broken device."""
 
     def inflate(world: World) -> None:
-        if world.inflate(strike.victims[0], strike.fault.factor):
-            world.note(Fault("inflate", [strike.victims[0]]))
+        if world.inflate(injection.victims[0], injection.fault.factor):
+            world.note(Fault("inflate", [injection.victims[0]]))
 
-    yield strike.at_s, inflate
-
-
-def _pause(strike: Strike, _usual: Route) -> Effects:
-    return _lasting(strike, partial(command, verb=Verb.PAUSE), partial(command, verb=Verb.RESUME))
+    yield injection.at_s, inflate
 
 
-def _drain(strike: Strike, _usual: Route) -> Effects:
-    (name,) = strike.victims
+def _pause(injection: Injection, _usual: Route) -> Effects:
+    return _lasting(
+        injection, partial(command, verb=Verb.PAUSE), partial(command, verb=Verb.RESUME)
+    )
+
+
+def _drain(injection: Injection, _usual: Route) -> Effects:
+    (name,) = injection.victims
     begin = partial(command, verb=Verb.DRAIN, target=name)
-    return _lasting(strike, begin, partial(start, name=name))
+    return _lasting(injection, begin, partial(start, name=name))
 
 
 async def command(world: World, verb: Verb, target: str = "") -> None:
@@ -310,7 +319,7 @@ async def command(world: World, verb: Verb, target: str = "") -> None:
         world.note(Fault(verb.value, [target] if target else []))
 
 
-SIMULATED: Mapping[FaultKind, Callable[[Strike, Route], Effects]] = {
+SIMULATED: Mapping[FaultKind, Callable[[Injection, Route], Effects]] = {
     FaultKind.KILL: _kill,
     FaultKind.FREEZE: _freeze,
     FaultKind.TERMINATE: _leave,

@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from islands.lab.faults.fault import Direction, Fault, FaultKind, Strike
+from islands.lab.faults.fault import Direction, Fault, FaultKind, Injection
 from islands.lab.toys.toy import TOY_SHAPES
 from islands.lab.world.drawn_settings import draw_settings
 from islands.lab.world.world import LearnerHost
@@ -97,12 +97,12 @@ class Scenario:
     work_s: tuple[float, float]
     shards: int
     moment_piece_bytes: int
-    strikes: tuple[Strike, ...]
+    injections: tuple[Injection, ...]
     heal_s: float
     limit_s: float
 
-    def of_kind(self, *kinds: FaultKind) -> list[Strike]:
-        return [strike for strike in self.strikes if strike.kind in kinds]
+    def of_kind(self, *kinds: FaultKind) -> list[Injection]:
+        return [injection for injection in self.injections if injection.kind in kinds]
 
     @property
     def recovery_s(self) -> float:
@@ -114,8 +114,8 @@ class Scenario:
         timing = self.settings.timing
         waits_s = timing.evict_s + 2 * DIAL_LONGEST_S + 2 * timing.heartbeat_s
         last_steps_s = [
-            2 * strike.fault.factor * self.hosts[strike.victims[0]].step_s
-            for strike in self.of_kind(FaultKind.STRAGGLE)
+            2 * injection.fault.factor * self.hosts[injection.victims[0]].step_s
+            for injection in self.of_kind(FaultKind.STRAGGLE)
         ]
         waits_s = timing.scaled(waits_s) + self.route.retransmit_s + 2 * self.slowest_step_s
         retry_s = DISK_RETRY_S if self.of_kind(FaultKind.DISK) else 0.0
@@ -157,14 +157,14 @@ def draw(seed: int) -> Scenario:
         retransmit_s=rng.choice((0.1, 0.5, 1.5)),
         connect_timeout_s=1.0,
     )
-    strikes = [
+    injections = [
         *_draw_faults(rng, learners, heal_s, route),
         *_draw_commands(random.Random(f"operator {seed}"), learners, heal_s),
         *_draw_deaths(random.Random(f"deaths {seed}"), learners, heal_s),
         *_draw_host_faults(random.Random(f"hosts {seed}"), learners, heal_s, route),
     ]
     if ordinary.random() < ORDINARY:
-        strikes = []
+        injections = []
     slowest_s = max(host.step_s + host.copy_s for host in hosts.values())
     limit_s = heal_s + 60.0 + 6 * heal_s + 200 * slowest_s
     if settings.learner_waits is LearnerWaits.AT_TAU:
@@ -177,7 +177,7 @@ def draw(seed: int) -> Scenario:
         work_s=rng.choice(((0.0005, 0.004), (0.0005, 0.004), (0.005, 0.05))),
         shards=rng.choice((8, 16)),
         moment_piece_bytes=moments.choice(MOMENT_PIECES_BYTES),
-        strikes=tuple(sorted(strikes, key=lambda strike: strike.at_s)),
+        injections=tuple(sorted(injections, key=lambda injection: injection.at_s)),
         heal_s=heal_s,
         limit_s=limit_s,
     )
@@ -227,13 +227,13 @@ def _uneven(rng: random.Random, hosts: dict[str, LearnerHost]) -> dict[str, Lear
 
 def _draw_faults(
     rng: random.Random, learners: tuple[str, ...], heal_s: float, route: Route
-) -> list[Strike]:
+) -> list[Injection]:
     return [_draw_fault(rng, learners, heal_s, route) for _ in range(rng.randrange(2, 9))]
 
 
 def _draw_fault(
     rng: random.Random, learners: tuple[str, ...], heal_s: float, route: Route
-) -> Strike:
+) -> Injection:
     everybody = (SUPERVISOR, SYNCER, *learners)
     at_s = rng.uniform(0.0, rng.choice((1.5, heal_s, heal_s, heal_s)))
     for_s = rng.choice((0.2, 0.6, 1.5, 4.0))
@@ -250,13 +250,13 @@ def _draw_fault(
         case FaultKind.CUT:
             one, other = rng.sample((learner, SUPERVISOR, SYNCER), 2)
             fault = replace(fault, way=rng.choice((Direction.BOTH, Direction.UP)))
-            return Strike(fault, (one,), at_s, peer=other)
+            return Injection(fault, (one,), at_s, peer=other)
         case FaultKind.WEATHER:
-            return Strike(fault, (), at_s, route=_draw_weather(rng, route))
+            return Injection(fault, (), at_s, route=_draw_weather(rng, route))
         case FaultKind.STRAGGLE:
-            return Strike(replace(fault, factor=rng.choice((3.0, 10.0))), (learner,), at_s)
+            return Injection(replace(fault, factor=rng.choice((3.0, 10.0))), (learner,), at_s)
         case _:
-            return Strike(fault, (learner,), at_s)
+            return Injection(fault, (learner,), at_s)
 
 
 def kill(
@@ -266,13 +266,13 @@ def kill(
     *,
     silent: bool = False,
     in_write: bool = False,
-) -> Strike:
+) -> Injection:
     """Return the death of processes at once, each of which is started again after a time."""
     fault = Fault(FaultKind.KILL)
-    return Strike(fault, names, at_s, down_s=down_s, silent=silent, in_write=in_write)
+    return Injection(fault, names, at_s, down_s=down_s, silent=silent, in_write=in_write)
 
 
-def _draw_deaths(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Strike]:
+def _draw_deaths(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Injection]:
     """Have supervisor and syncer of some runs die at once, or all learners, or everybody."""
     if rng.random() >= DEATHS_AT_ONCE:
         return []
@@ -283,15 +283,15 @@ def _draw_deaths(rng: random.Random, learners: tuple[str, ...], heal_s: float) -
     return [kill(rng.uniform(0.5, heal_s), names, down_s, silent=silent, in_write=in_write)]
 
 
-def _draw_commands(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Strike]:
+def _draw_commands(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Injection]:
     """Draw the commands of an operator, who gives none in half of the runs."""
-    commands: list[Strike] = []
+    commands: list[Injection] = []
     for _ in range(rng.choice((0, 0, 1, 2))):
         at_s, for_s = rng.uniform(0.0, heal_s), rng.choice((0.1, 0.6, 2.0))
         pauses = rng.random() < PAUSES
         victims = () if pauses else (rng.choice(learners),)
         kind = FaultKind.PAUSE if pauses else FaultKind.DRAIN
-        commands.append(Strike(Fault(kind, for_s=for_s), victims, at_s))
+        commands.append(Injection(Fault(kind, for_s=for_s), victims, at_s))
     return commands
 
 
@@ -309,7 +309,7 @@ def _draw_weather(rng: random.Random, route: Route) -> Route:
 
 def _draw_host_faults(
     rng: random.Random, learners: tuple[str, ...], heal_s: float, route: Route
-) -> list[Strike]:
+) -> list[Injection]:
     """Draw the faults of a run's processes, disks and paths; a third of the runs have none."""
     count = rng.choice((0, 0, 1, 2, 3, 5))
     return [_draw_host_fault(rng, learners, heal_s, route) for _ in range(count)]
@@ -317,7 +317,7 @@ def _draw_host_faults(
 
 def _draw_host_fault(
     rng: random.Random, learners: tuple[str, ...], heal_s: float, route: Route
-) -> Strike:
+) -> Injection:
     at_s = rng.uniform(0.0, heal_s)
     for_s = rng.choice((0.1, 0.4, 1.0, 2.5))
     everybody = (SUPERVISOR, SYNCER, *learners)
@@ -328,25 +328,25 @@ def _draw_host_fault(
     match kind:
         case FaultKind.FREEZE:
             count = min(rng.choice((1, 1, 1, 2, len(everybody))), len(everybody))
-            return Strike(fault, tuple(sorted(rng.sample(everybody, count))), at_s)
+            return Injection(fault, tuple(sorted(rng.sample(everybody, count))), at_s)
         case FaultKind.DISK:
-            return Strike(fault, (hub,), at_s, disk=rng.choice(DISK_KINDS))
+            return Injection(fault, (hub,), at_s, disk=rng.choice(DISK_KINDS))
         case FaultKind.FLIP_ON_DISK:
-            return Strike(replace(fault, for_s=rng.choice((0.0, 0.3, for_s))), (hub,), at_s)
+            return Injection(replace(fault, for_s=rng.choice((0.0, 0.3, for_s))), (hub,), at_s)
         case FaultKind.FLAP:
             turn_s, times = rng.choice((0.05, 0.2, 0.5)), rng.choice((2, 5, 10))
             fault = replace(fault, turn_s=turn_s, for_s=2 * turn_s * times)
-            return Strike(fault, (one,), at_s, peer=other)
+            return Injection(fault, (one,), at_s, peer=other)
         case FaultKind.PATH:
             fault = replace(fault, way=Direction.UP)
-            return Strike(fault, (one,), at_s, peer=other, route=_draw_path(rng, route))
+            return Injection(fault, (one,), at_s, peer=other, route=_draw_path(rng, route))
         case FaultKind.SECOND_SYNCER:
-            return Strike(replace(fault, for_s=rng.choice((0.0, for_s))), (), at_s)
+            return Injection(replace(fault, for_s=rng.choice((0.0, for_s))), (), at_s)
         case FaultKind.INFLATE:
             factor = rng.choice((30.0, 1e3, 1e6))
-            return Strike(replace(fault, factor=factor), (learner,), at_s)
+            return Injection(replace(fault, factor=factor), (learner,), at_s)
         case _:
-            return Strike(fault, (one,), at_s, peer=other)
+            return Injection(fault, (one,), at_s, peer=other)
 
 
 def _draw_path(rng: random.Random, route: Route) -> Route:

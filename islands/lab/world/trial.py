@@ -93,8 +93,8 @@ async def _live(scenario: Scenario, tape: MemoryTape, trainers: Trainers | None)
 def _timeline(scenario: Scenario) -> list[tuple[float, Effect]]:
     effects = [
         effect
-        for strike in scenario.strikes
-        for effect in SIMULATED[strike.kind](strike, scenario.route)
+        for injection in scenario.injections
+        for effect in SIMULATED[injection.kind](injection, scenario.route)
         if effect[0] < scenario.heal_s
     ]
     return sorted(effects, key=itemgetter(0))
@@ -118,8 +118,8 @@ def _bring_back(world: World, scenario: Scenario) -> None:
     """Restart learners that left or were drained later than planned, while the run goes on."""
     syncer = world.syncer_state
     if world.finished is None and syncer is not None and syncer.core.closing is None:
-        for strike in scenario.of_kind(FaultKind.TERMINATE, FaultKind.DRAIN):
-            world.start(strike.victims[0])
+        for injection in scenario.of_kind(FaultKind.TERMINATE, FaultKind.DRAIN):
+            world.start(injection.victims[0])
 
 
 async def _resume_at_last(world: World, scenario: Scenario) -> None:

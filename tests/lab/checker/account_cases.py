@@ -108,8 +108,10 @@ BASES = [adopted("1.0"), adopted("1.1", 10)]
 STEPS = [
     *by(
         accounts.contributions_are_their_steps,
-        truth("learners that are not known count as they like", sent(ONE, 30, 30)),
-        truth("a stranger", sent("eve/1.9@1:1", 7, 7, actor="eve")),
+        truth(
+            "learners that are not known count as they like",
+            *(adopted("1.0"), sent(ONE, 30, 30), sent("eve/1.9@1:1", 7, 7, actor="eve")),
+        ),
         lie(f"{ONE} counts 20 tokens for 2 steps", sent(ONE, 20, 20), batch_tokens={ANA: 11}),
         lie(f"{ONE} counts 29 tokens for 2 steps", sent(ONE, 29, 29)),
     ),
@@ -172,7 +174,10 @@ BUDGET = {"batch_tokens": {ANA: 10, BEN: 5}}
 OTHER_TOTAL = "fragment 0: processed 100, applied 20, the ledger has 110 and 20"
 LEDGER = by(
     accounts.ledger_balances,
-    truth("a run that is over, and nobody says with which ledger", *BOOKS, (SYNCER, Finished(""))),
+    truth(
+        "a run that is over, and nobody says with which ledger",
+        *(*BOOKS[:-1], book_closed(ANA, "1.1", 7), (SYNCER, Finished("drained"))),
+    ),
     truth("a run that is not over", *BOOKS),
     truth("a run without a budget whose tokens were used up", *of_budget()),
     truth(

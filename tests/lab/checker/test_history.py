@@ -37,7 +37,7 @@ def honest() -> tuple[Scenario, tuple[bytes, ...]]:
     host = replace(next(iter(drawn.hosts.values())), step_s=0.1, setup_s=0.1, batch_tokens=8)
     hosts = {f"learner-{number}": host for number in range(2)}
     scenario = replace(
-        drawn, settings=settings, hosts=hosts, strikes=restarts, heal_s=4.0, limit_s=90.0
+        drawn, settings=settings, hosts=hosts, injections=restarts, heal_s=4.0, limit_s=90.0
     )
     return scenario, play(scenario).lines
 

@@ -1,14 +1,14 @@
 """The table of a scenario has every figure."""
 
-from islands.lab.faults.fault import Struck
+from islands.lab.faults.fault import Injected
 from islands.lab.faults.gaps import Gap
 from islands.lab.faults.report import HEADS, figures
-from islands.lab.faults.schedule import strikes_of
+from islands.lab.faults.schedule import injections_of
 from islands.lab.faults.verdict import Control, Finding, verdict_of
 from islands.lab.settings.chaos import ChaosOptions
 
 OPTIONS = ChaosOptions(faults={"a & b": {"fault": "freeze", "who": "learner-1", "for_s": 3}})
-STRUCK = Struck(strikes_of(OPTIONS)[0], 105.0, 108.0, 112.0)
+STRUCK = Injected(injections_of(OPTIONS)[0], 105.0, 108.0, 112.0)
 
 
 def test_all_that_was_found_is_in_the_table() -> None:

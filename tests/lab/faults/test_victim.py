@@ -1,4 +1,4 @@
-"""A process that can be struck hangs when it is told to, and its tape has all it did."""
+"""A process that can be injected hangs when it is told to, and its tape has all it did."""
 
 import signal
 from pathlib import Path

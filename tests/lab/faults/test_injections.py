@@ -1,4 +1,4 @@
-"""A strike does to the processes of a folder what it is told, or says that nobody is there."""
+"""A injection does to the processes of a folder what it is told, or says that nobody is there."""
 
 import asyncio
 import subprocess
@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from islands.lab.faults.fault import Strike
+from islands.lab.faults.fault import Injection
 from islands.lab.faults.fleet import Fleet, HubSettings
-from islands.lab.faults.schedule import strikes_of
-from islands.lab.faults.strikes import NOBODY, Means, carry_out
+from islands.lab.faults.injections import NOBODY, Targets, carry_out
+from islands.lab.faults.schedule import injections_of
 from islands.lab.settings.chaos import ChaosOptions
 from islands.run.hosting.process_identity import Identity, facts, write_records
 from islands.settings.run_spec import RunSpec
 
 
-def strike(**fault: object) -> Strike:
-    return strikes_of(ChaosOptions(faults={"one": {"who": "learner-1", **fault}}))[0]
+def injection(**fault: object) -> Injection:
+    return injections_of(ChaosOptions(faults={"one": {"who": "learner-1", **fault}}))[0]
 
 
-def means(folder: Path) -> Means:
-    return Means(Fleet(folder, HubSettings(RunSpec(), 2)))
+def targets(folder: Path) -> Targets:
+    return Targets(Fleet(folder, HubSettings(RunSpec(), 2)))
 
 
 @pytest.fixture(name="victim")
@@ -39,16 +39,16 @@ def _victim(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def test_a_killed_process_is_gone(tmp_path: Path, victim: subprocess.Popen[bytes]) -> None:
-    assert await carry_out(means(tmp_path), strike(fault="kill")) == ""
+    assert await carry_out(targets(tmp_path), injection(fault="kill")) == ""
     assert victim.wait(10.0) == -9
-    assert await carry_out(means(tmp_path), strike(fault="kill")) == NOBODY
+    assert await carry_out(targets(tmp_path), injection(fault="kill")) == NOBODY
 
 
 @pytest.mark.parametrize("kind", ["freeze", "straggle"])
 async def test_a_frozen_process_lives_on(
     tmp_path: Path, victim: subprocess.Popen[bytes], kind: str
 ) -> None:
-    running = asyncio.create_task(carry_out(means(tmp_path), strike(fault=kind, for_s=0.3)))
+    running = asyncio.create_task(carry_out(targets(tmp_path), injection(fault=kind, for_s=0.3)))
     async with asyncio.timeout(10.0):
         while state_of(victim.pid) != "T":  # noqa: ASYNC110  the kernel tells nobody
             await asyncio.sleep(0.002)

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from islands.lab.faults.fault import LINKS, FaultKind, Strike
+from islands.lab.faults.fault import LINKS, FaultKind, Injection
 from islands.lab.faults.fleet import Fleet
 from islands.lab.faults.paths import Paths
 from islands.lab.faults.victim import HANG
@@ -21,72 +21,72 @@ NOBODY = "nobody of that name runs"
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class Targets:
     """The objects that faults are done to: processes, and links of learners."""
 
     fleet: Fleet
     paths: Paths | None = None
 
 
-async def carry_out(means: Means, strike: Strike) -> str:
-    """Return why a strike could not be carried out; "" if it was."""
-    return await REAL[strike.kind](means, strike)
+async def carry_out(targets: Targets, injection: Injection) -> str:
+    """Return why a injection could not be carried out; "" if it was."""
+    return await REAL[injection.kind](targets, injection)
 
 
 # --- processes --------------------------------------------------------------------------------
 
 
-async def _kill(means: Means, strike: Strike) -> str:
-    return await _signal(means.fleet, strike, signal.SIGKILL)
+async def _kill(targets: Targets, injection: Injection) -> str:
+    return await _signal(targets.fleet, injection, signal.SIGKILL)
 
 
-async def _signal(fleet: Fleet, strike: Strike, number: signal.Signals) -> str:
+async def _signal(fleet: Fleet, injection: Injection, number: signal.Signals) -> str:
     """Signal the victims; a hub that ends is started again once the fault is over."""
-    sent = [name for name in strike.victims if fleet.signal(name, number)]
+    sent = [name for name in injection.victims if fleet.signal(name, number)]
     if SUPERVISOR in sent:
-        await fleet.restart_hub(strike.fault.for_s)
+        await fleet.restart_hub(injection.fault.for_s)
     return "" if sent else NOBODY
 
 
-async def _terminate(means: Means, strike: Strike) -> str:
+async def _terminate(targets: Targets, injection: Injection) -> str:
     """Let the victim leave in order; nobody restarts who left, so start it again after a while."""
-    fleet, (name,) = means.fleet, strike.victims
+    fleet, (name,) = targets.fleet, injection.victims
     if name == SUPERVISOR:
-        return await _signal(fleet, strike, signal.SIGTERM)
+        return await _signal(fleet, injection, signal.SIGTERM)
     if not fleet.signal(name, signal.SIGTERM):
         return NOBODY
     await fleet.wait(lambda: fleet.identity(name) is None, GONE_S)
-    await asyncio.sleep(strike.fault.for_s)
+    await asyncio.sleep(injection.fault.for_s)
     fleet.order_start(name)
     return ""
 
 
-async def _freeze(means: Means, strike: Strike) -> str:
-    (name,) = strike.victims
-    if not means.fleet.signal(name, signal.SIGSTOP):
+async def _freeze(targets: Targets, injection: Injection) -> str:
+    (name,) = injection.victims
+    if not targets.fleet.signal(name, signal.SIGSTOP):
         return NOBODY
-    await asyncio.sleep(strike.fault.for_s)
-    means.fleet.signal(name, signal.SIGCONT)
+    await asyncio.sleep(injection.fault.for_s)
+    targets.fleet.signal(name, signal.SIGCONT)
     return ""
 
 
-async def _straggle(means: Means, strike: Strike) -> str:
+async def _straggle(targets: Targets, injection: Injection) -> str:
     """Let the victim run for a share of each tenth of a second."""
-    (name,) = strike.victims
-    runs_s = DUTY_S / strike.fault.factor
-    end_s = _now_s() + strike.fault.for_s
+    (name,) = injection.victims
+    runs_s = DUTY_S / injection.fault.factor
+    end_s = _now_s() + injection.fault.for_s
     while _now_s() < end_s:
-        if not means.fleet.signal(name, signal.SIGSTOP):
+        if not targets.fleet.signal(name, signal.SIGSTOP):
             return NOBODY
         await asyncio.sleep(DUTY_S - runs_s)
-        means.fleet.signal(name, signal.SIGCONT)
+        targets.fleet.signal(name, signal.SIGCONT)
         await asyncio.sleep(runs_s)
     return ""
 
 
-async def _hang(means: Means, strike: Strike) -> str:
+async def _hang(targets: Targets, injection: Injection) -> str:
     """Let the victim's next step take for ever, until the supervisor has killed it for that."""
-    fleet, (name,) = means.fleet, strike.victims
+    fleet, (name,) = targets.fleet, injection.victims
     before = fleet.identity(name)
     if not fleet.signal(name, HANG):
         return NOBODY
@@ -102,12 +102,12 @@ def hangs_most_s(timing: Timing) -> float:
 # --- links ------------------------------------------------------------------------------------
 
 
-async def _break_links(means: Means, strike: Strike) -> str:
-    assert means.paths is not None, "a scenario with faults of links has proxies"
-    return await means.paths.break_for(strike.fault, strike.victims)
+async def _break_links(targets: Targets, injection: Injection) -> str:
+    assert targets.paths is not None, "a scenario with faults of links has proxies"
+    return await targets.paths.break_for(injection.fault, injection.victims)
 
 
-REAL: Mapping[FaultKind, Callable[[Means, Strike], Awaitable[str]]] = {
+REAL: Mapping[FaultKind, Callable[[Targets, Injection], Awaitable[str]]] = {
     FaultKind.KILL: _kill,
     FaultKind.TERMINATE: _terminate,
     FaultKind.FREEZE: _freeze,
