@@ -85,7 +85,7 @@ def _conclude(options: StudyOptions, trials: "list[Trial]", finished: "list[Fini
         return
     try:
         replace_file(options.folder / TABLE_FILE, told.encode())
-        picture = plot(found, rows, metric, options.folder.name)
+        picture = plot(found, metric, options.folder.name)
         replace_file(options.folder / PLOT_FILE, picture)
     except OSError as error:
         raise unusable(f"the folder {options.folder} cannot be written", error) from error

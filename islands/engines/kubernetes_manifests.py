@@ -1,16 +1,7 @@
 """Manifests of islands on Kubernetes, as plain dicts: an island is a Job of a JobSet.
 
-======================================  ==========================================================
-of an island                            in its manifest
-======================================  ==========================================================
-its hosts                               the pods of one indexed Job; `ISLANDS_RANK` is their index
-accelerators, cores, memory             resources of each pod; the kind is a label of nodes
-region, preemptible                     labels of nodes
-a mistake of its user's, exit code 2    fails the Job at once (`podFailurePolicy`)
-a node that is lost or drained          another pod, which counts as no failure
-another failure                         another pod, after 10 s, 20 s … ; after 6 the Job has failed
-a job queue of Kueue's                  a label of the JobSet
-======================================  ==========================================================
+Its hosts are the pods of one indexed Job. A mistake of its user's fails the Job at once, a node
+that is lost or drained counts as no failure, and after six others the Job has failed.
 
 A pod's command runs under a shell that answers SIGTERM with exit code 143. For a learner that was
 asked to end has done what it should, and ends with 0; but Kubernetes asks whoever is on a node that

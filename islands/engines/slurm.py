@@ -1,17 +1,9 @@
 """Slurm: an island is a batch job, whose one step runs the island's command once on each host.
 
-=====================================  =====================================================
-what happens                           what comes of it
-=====================================  =====================================================
-`scancel`                              SIGTERM to the hosts' commands, SIGKILL after the site's
-                                       KillWait; the island leaves, and is not placed again
-preempted, requeued, a node is lost    the same signal where a node is left; Slurm starts the
-                                       same job again, and its island is admitted anew
-60 s before the end of its time        the same signal; the job ends with 143, and the hub
-                                       places the island again, as a new job
-one host's command ends                the others have a minute, then the step ends, as no
-                                       task of a step can be started again alone
-=====================================  =====================================================
+An island that is cancelled leaves by SIGTERM, and is not placed again. If it is preempted or loses
+a node, Slurm starts the same job again. At the end of its time it ends with 143, and the hub places
+it as a new job. If one host's command ends, the others have a minute, as no task of a step can be
+started again alone.
 
 The batch script only starts `srun`. Slurm signals the step, and no signal is asked for the batch
 shell (`--signal=B:`): it would kill srun, and srun the learners. A learner that leaves by a signal

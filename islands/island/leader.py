@@ -51,12 +51,8 @@ AHEAD_MAX = 4
 class IslandLeader:
     """Rank 0's side of an island.
 
-    Args:
-        host: name of this host, for people.
-        facts: what must be equal on all hosts, by what it is.
-        leave: called with the reason when a follower was asked to end.
-        replaceable: whether a host that does not belong here may be started anew, and come again;
-            False if all of them are one program of JAX already, so the island ends.
+    A host that does not belong here may be started anew, and come again, if it is `replaceable`;
+    it is not if all of them are one program of JAX already, so that the island ends.
     """
 
     def __init__(
@@ -209,7 +205,6 @@ class IslandLeader:
     # --- the compute of the learner's actor ---------------------------------------------------
 
     def trains(self, compute: Compute, shared: HostShares) -> None:
-        """Take the thread that steps on this host."""
         self._compute, self._shared = compute, shared
 
     @property

@@ -51,7 +51,7 @@ class Cluster(Protocol):
     environment: Mapping[str, str]
     hosts: int
 
-    def entry(self) -> Entry:
+    def entry(self, **more: object) -> Entry:
         """Return an entry of the table `islands`."""
 
     def jobs(self) -> list[str]:
@@ -78,12 +78,13 @@ class Folder:
         self._folder = room.folder / "engine"
         self._folder.mkdir()
 
-    def entry(self) -> Entry:
+    def entry(self, **more: object) -> Entry:
         return {
             "engine": "tests.engines.folder_engine:FolderEngine",
             "setup": [f'python() {{ {sys.executable} "$@"; }}', 'exec() { "$@"; }'],
             "learner": {"threads": 1, "folder": str(self._room.folder / "learners")},
             "settings": {"folder": str(self._folder)},
+            **more,
         }
 
     def jobs(self) -> list[str]:
@@ -112,9 +113,9 @@ class Slurm:
         self.environment = cluster.environment
         self._cluster, self._folder = cluster, folder
 
-    def entry(self) -> Entry:
+    def entry(self, **more: object) -> Entry:
         told = {"engine": "slurm", "cpus": 2, "learner": {"threads": 1}, "setup": [PATH]}
-        return {**told, "settings": {"chdir": str(self._folder)}}
+        return {**told, "settings": {"chdir": str(self._folder)}, **more}
 
     def jobs(self) -> list[str]:
         words = ("squeue", "--noheader", "--states=all", "--Format=JobID:20")
@@ -136,15 +137,13 @@ class Ray:
     def __init__(self, cluster: ray_cluster.RayCluster, folder: Path) -> None:
         self._cluster, self._folder = cluster, folder
 
-    def entry(self) -> Entry:
+    def entry(self, **more: object) -> Entry:
         return {
             "engine": "ray",
             "learner": {"threads": 1, "folder": str(self._folder / "learners")},
             "setup": [PATH],
-            "settings": {
-                "address": self._cluster.address,
-                "folder": str(self._folder / "jobs"),
-            },
+            "settings": {"address": self._cluster.address, "folder": str(self._folder / "jobs")},
+            **more,
         }
 
     def jobs(self) -> list[str]:
@@ -166,9 +165,9 @@ class Kubernetes:
         self.environment = {"NO_PROXY": "127.0.0.1", "PYTHONPATH": paths}
         self._api, self._controllers, self._kubeconfig = api, controllers, kubeconfig
 
-    def entry(self) -> Entry:
+    def entry(self, **more: object) -> Entry:
         told = {"engine": "kubernetes", "image": "none", "learner": {"threads": 1}}
-        return {**told, "settings": {"kubeconfig": str(self._kubeconfig)}}
+        return {**told, "settings": {"kubeconfig": str(self._kubeconfig)}, **more}
 
     def jobs(self) -> list[str]:
         return sorted(self._api.objects["jobsets"])
@@ -225,12 +224,11 @@ async def test_placed_islands_outlive_their_hub_and_leave_nothing_behind(
 ) -> None:
     folder = tmp_path / "run"
     async with open_room(tmp_path) as room, cluster_of(engine, room) as cluster:
-        entry = cluster.entry()
         config = write_config(
             tmp_path / "run.yaml",
             task_settings={"step_s": 0.05, "megabytes": 0.25},
             listen=f"127.0.0.1:{free_port()}",
-            islands={"site": {**entry, "count": 2}, "pair": {**entry, "hosts": cluster.hosts}},
+            islands={"site": cluster.entry(count=2), "pair": cluster.entry(hosts=cluster.hosts)},
         )
         command = ("islands.cli", "run", config, "--folder", folder)
 
@@ -246,7 +244,7 @@ async def test_placed_islands_outlive_their_hub_and_leave_nothing_behind(
         await joined("site-0", "site-1", "pair-0")
         assert "started site-2" in (await control(room, "add", "site")).out
         refused = await control(room, "add", "cloud", code=1)
-        assert "there are no learners 'cloud' to add; there are: site, pair" in refused.out
+        assert "there are no learners 'cloud' to add; there are: pair, site" in refused.out
         await joined("site-2")
 
         address, jobs = hub_address(folder), cluster.jobs()

@@ -12,7 +12,7 @@ the defaults here were fitted to its two rows of data-parallel training.
 import random
 from dataclasses import dataclass, field
 from math import inf
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from islands.protocol.settings.setting import NOT_NEGATIVE, POSITIVE
 
@@ -74,15 +74,6 @@ class Counted:
 
     def _inside(self, at_s: float) -> float:
         return min(max(at_s, self.from_s), self.until_s)
-
-
-class Device(Protocol):
-    """Hardware on which a learner steps."""
-
-    counted: Counted
-
-    def step(self, begin_s: float, work_s: float) -> float:
-        """Take a step that begins, and takes so long where nothing fails; returns when it ends."""
 
 
 class ElasticChips:
@@ -171,3 +162,8 @@ class RigidChips:
         if fails_s > end_s:
             return end_s
         return end_s + self._chips.restart_s
+
+
+Device = ElasticChips | RigidChips
+"""Hardware on which a learner steps: `step` returns when a step ends that begins, and takes so long
+where nothing fails."""

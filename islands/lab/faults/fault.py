@@ -89,29 +89,7 @@ POSITIVE, NOT_NEGATIVE = Setting(above=0, below=inf), Setting(least=0, below=inf
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One entry of a scenario, which may occur several times.
-
-    Args:
-        kind: the key `fault` of a scenario's file.
-        who: whom it happens to: the name of a learner, `learner` for one that is drawn, `syncer`,
-            `supervisor`, `random` for a learner or the syncer, or `all`. Faults of links happen to
-            those of a learner, or of all learners; beside them only `kill` can happen to
-            all.
-        at_s: times, in seconds after the control; by default, and without `every_s`, it waits for
-            the faults before it in the file and for `rest_s`.
-        every_s: mean of the times between two of them, which are drawn (Poisson).
-        times: how often it occurs, where `at_s` is not given; with `every_s` the most.
-        for_s: how long it lasts; a supervisor that was ended, and whoever was asked to leave, is
-            started again after it. Others that ended are restarted by the supervisor.
-        factor: by how many times a straggler is slower, or weights are inflated.
-        way: the direction of a link.
-        link: the link of a learner.
-        latency_s: how much later bytes arrive.
-        jitter_s: up to how much later still.
-        bytes_s: most bytes that pass in a second.
-        mean_bytes: mean number of bytes before a reset.
-        turn_s: for how long a flapping link is cut, and then whole.
-    """
+    """One entry of a scenario, which may occur several times; docs/chaos.md describes its keys."""
 
     kind: FaultKind
     who: str = LEARNER

@@ -1,9 +1,5 @@
 """The processes of a chaos run: a `Fleet` starts, finds, signals and ends them.
 
-    async with Fleet(folder, settings) as fleet:
-        await fleet.wait(lambda: fleet.merged_since(0.0, names), 60.0)
-        fleet.signal("learner-1", signal.SIGKILL)
-
 The hub runs in a process of its own, as `islands run` has it, and starts the others as its
 children. It writes down each report as it hears it (`Stepped`, `MergedBy`). Since other processes
 make no event here, that file is read a few times a second.
@@ -47,11 +43,7 @@ END_S = 30.0
 
 
 class Stepped(msgspec.Struct, frozen=True, tag="stepped"):
-    """A learner's process reported its steps so far; `bins` count the gaps between them.
-
-    `gap_largest_s` is the longest of these gaps. Times are the loop's, which on one Linux host all
-    processes share (CLOCK_MONOTONIC).
-    """
+    """A learner's process reported its steps so far; `bins` count the gaps between them."""
 
     at_s: float
     name: str

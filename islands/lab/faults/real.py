@@ -1,8 +1,4 @@
-"""A scenario on real processes: the hub, the syncer and the learners, on this host.
-
-A fault begins at its time at the earliest: before it, all must have recovered from those that it is
-not meant to overlap. What follows is later by as much.
-"""
+"""A scenario on real processes: the hub, the syncer and the learners, on this host."""
 
 import asyncio
 import contextlib
@@ -28,17 +24,11 @@ from islands.run.hosting.process_identity import Identity
 from islands.run.hosting.process_runtime import allow_open_files
 from islands.settings.run_spec import RunSpec, read
 
-READY_S = 180.0
-"""How long it may take until all learners are in a merge, at the start and after a fault, beside
-what steps and compilation take."""
-STEP_S = 1.0
-"""How long a step may take of which neither the scenario nor the control says it."""
-ROUNDS = 3.0
-"""Rounds after which a learner that is ready has been in a merge of its own."""
-CALM_S = 1.0
-"""For how long at the end learners must be seen to keep up with what is committed."""
-REPORTS = 2
-"""Heartbeats after which all that was measured until now has been reported."""
+READY_S = 180.0  # until all learners are in a merge, beside what steps and compilation take
+STEP_S = 1.0  # may a step take of which neither the scenario nor the control says it
+ROUNDS = 3.0  # until a learner that is ready has been in a merge of its own
+CALM_S = 1.0  # at the end, in which learners must be seen to keep up with what is committed
+REPORTS = 2  # heartbeats, after which all that was measured until now has been reported
 
 
 async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]) -> ScenarioResult:

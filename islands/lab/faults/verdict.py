@@ -1,20 +1,7 @@
 """Measurements of each fault, and the verdict on them: pure, from what was recorded.
 
-=============  =====================================================================================
-gap            the longest time for which the device of another learner had nothing to do, and how
-               much of it was the machine's own stall; of the control the same, where nothing
-               happens
-step rate      steps per second of the slowest of the others, as a share of its own in the control
-noticed        from the fault to the first entry of the supervisor that the victim is not as it was
-evicted        from the fault to the victim's eviction
-back           from the end of the fault to the next merge in which its victim takes part; of the
-               syncer and the supervisor, to the next merge in which all learners do
-wrong          evictions of somebody whom nothing was wrong with
-its own        of faults of links: the step rate of the victim while it lasts
-=============  =====================================================================================
-
-A victim must be evicted if it was silent for longer than `evict_s`, and must not if for less than
-`NEARLY` of it; between the two either is right.
+docs/chaos.md has the figures and their promises. A victim must be evicted if it was silent for
+longer than `evict_s`, and must not if for less than `NEARLY` of it; in between either is right.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,31 +1,9 @@
 """A scenario of the simulated world, drawn from a seed: hosts, settings, network and faults.
 
-==================  ============================================================================
-`kill`              processes crash at once (several: together), and their links close, or
-                    (silently) do not, as after a power loss; the syncer's and the supervisor's
-                    disks lose or tear writes that were not synced
-`terminate`         a learner departs on its own will
-`freeze`            processes stand still and go on later: their links stay open, and their clocks
-                    go on
-`straggle`          for a while a learner's steps take longer
-`cut`               a network partition between two hosts, or in one direction only; after healing,
-                    the held messages arrive late, possibly after their sender has opened a new link
-`isolate`           a learner is cut from supervisor and syncer: it goes on stepping, is evicted,
-                    and comes back as a zombie
-`flap`              a path is cut and heals, again and again
-`reset`             all sessions between two hosts break, in the middle of a message
-`path`, `weather`   for a while a path, or the whole network, drops, repeats, changes and delays
-`disk`              for a while a disk is full, fails, or is slow
-`flip_on_disk`      a host crashes, and meanwhile a bit flips in an older slot on its disk
-`second_syncer`     a second syncer is started on another host, over the same journal
-`poison`            a learner's weights become NaN
-`inflate`           a learner's weights grow by a large factor, as by a broken device
-`pause`, `drain`    an operator pauses the run and resumes it, or drains a learner
-==================  ============================================================================
-
 Processes that were killed or left are restarted after a while. All faults that remain at `heal_s`
 end then: all is healed and started, and the run must come to its end. Each family of faults draws
-from a source of chance of its own, so that a new one changes no other.
+from a source of chance of its own, so that a new one changes no other. `fault_effects.py` has what
+each fault does.
 """
 
 import random
