@@ -110,7 +110,7 @@ class Slurm:
     hosts = 2
 
     def __init__(self, cluster: slurm_cluster.SlurmCluster, folder: Path) -> None:
-        self.environment = cluster.environment
+        self.environment: Mapping[str, str] = cluster.environment
         self._cluster, self._folder = cluster, folder
 
     def entry(self, **more: object) -> Entry:
@@ -162,7 +162,7 @@ class Kubernetes:
 
     def __init__(self, api: KubernetesApi, controllers: Controllers, kubeconfig: Path) -> None:
         paths = os.pathsep.join(["", str(ROOT), *sys.path])
-        self.environment = {"NO_PROXY": "127.0.0.1", "PYTHONPATH": paths}
+        self.environment: Mapping[str, str] = {"NO_PROXY": "127.0.0.1", "PYTHONPATH": paths}
         self._api, self._controllers, self._kubeconfig = api, controllers, kubeconfig
 
     def entry(self, **more: object) -> Entry:
