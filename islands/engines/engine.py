@@ -19,6 +19,7 @@ import yaml
 from islands.engines.needs import Needs
 from islands.protocol.errors import DONE, IslandsError, SettingsError, UserError
 
+WORDS = 400  # at most so many characters of what an engine says are passed on
 PORT = 7200
 """The port at which rank 0 of an island of several hosts serves the others; JAX takes the next."""
 
@@ -194,6 +195,12 @@ _Dumper.add_representer(str, _Dumper.represent_str)
 def yaml_of(described: object) -> str:
     """Return what an engine is given as YAML, for people."""
     return yaml.dump(described, Dumper=_Dumper, sort_keys=False, width=100)
+
+
+def one_line(said: object) -> str:
+    """Return what an engine says on one line that is not too long."""
+    line = " ".join(str(said).split())
+    return line if len(line) <= WORDS else f"{line[:WORDS]}…"
 
 
 def told_of(job: Job) -> str:

@@ -29,11 +29,10 @@ from islands.engines.kubernetes_manifests import (
     PLURAL,
     ClusterSettings,
     Manifest,
-    Mark,
     Placed,
-    dns_label,
     island_jobset,
     jobset_name,
+    labels_of,
 )
 from islands.protocol.errors import SettingsError
 
@@ -67,7 +66,8 @@ class Kubernetes:
 
     def __init__(self, of: RunMark, settings: Mapping[str, str]) -> None:
         self._settings = ClusterSettings.of(settings)
-        self._mark = Mark(of.run, dns_label(of.mark) if not of.mark.isalnum() else of.mark)
+        self._of = of
+        self._labels = labels_of(of)
 
     # --- the port -----------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class Kubernetes:
 
     def list(self) -> list[Job]:
         """Return the run's JobSets, by three calls however many there are."""
-        where = {"labelSelector": self._mark.selector}
+        where = {"labelSelector": ",".join(f"{k}={v}" for k, v in self._labels.items())}
         jobsets, pods = list(self._pages(PLURAL, **where)), list(self._pages("pods", **where))
         events: list[Told] = []
         if podless(jobsets, pods):
@@ -113,11 +113,11 @@ class Kubernetes:
     # --- manifests ----------------------------------------------------------------------------
 
     def _placed(self, island: Island) -> Placed:
-        told = f"{self._mark.mark}/{island.name}/{island.attempt}".encode()
+        told = f"{self._of.mark}/{island.name}/{island.attempt}".encode()
         ending = f"-{hashlib.sha256(told).hexdigest()[:DIGITS]}"
-        name = jobset_name(("islands", self._mark.run), island, room=len(ending)) + ending
+        name = jobset_name(("islands", self._of.run), island, room=len(ending)) + ending
         hidden = {key: (name, key) for key in island.secrets if key in island.environment}
-        return Placed(self._mark, name, secrets=hidden)
+        return Placed(name, hidden)
 
     def _manifest(self, island: Island, placed: Placed) -> Manifest:
         try:
@@ -129,7 +129,7 @@ class Kubernetes:
         """Return the Secret of a JobSet, which is deleted with it."""
         name = placed.jobset
         owner = {"apiVersion": API_VERSION, "kind": "JobSet", "name": name, "uid": uid}
-        about = {"name": name, "labels": self._mark.labels(), "ownerReferences": [owner]}
+        about = {"name": name, "labels": self._labels, "ownerReferences": [owner]}
         secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
         return {**secret, "metadata": about, "stringData": dict(told)}
 

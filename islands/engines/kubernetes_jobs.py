@@ -7,14 +7,12 @@ all of the run's by one call, however many there are.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from islands.engines.engine import Job, JobState
+from islands.engines.engine import Job, JobState, one_line
 from islands.engines.kubernetes_manifests import CONTAINER, JOBSET_NAME, NAME, POD_INDEX
 from islands.protocol.errors import DONE, OF_NO_USE
 
 Told = Mapping[str, Any]
 """An object as the API tells it."""
-
-WORDS_MAX = 300
 
 
 def jobs_of(jobsets: Iterable[Told], pods: Iterable[Told], events: Iterable[Told]) -> list[Job]:
@@ -52,7 +50,7 @@ def _job(jobset: Told, pods: Sequence[Told], events: Mapping[str, str]) -> Job:
         state=state,
         where=" ".join(filter(None, nodes)),
         restarts=_restarts(jobset, pods),
-        why=_short(why),
+        why=one_line(why),
         code=code,
         cancelled="deletionTimestamp" in jobset["metadata"],
     )
@@ -159,8 +157,3 @@ def _index(pod: Told) -> int:
 def _labels(told: Told) -> Mapping[str, str]:
     found: Mapping[str, str] = told["metadata"].get("labels") or {}
     return found
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= WORDS_MAX else f"{line[:WORDS_MAX]}…"

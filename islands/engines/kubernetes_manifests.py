@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
-from islands.engines.engine import ADDRESS, PORT, RANK, Island, check_settings
+from islands.engines.engine import ADDRESS, PORT, RANK, Island, RunMark, check_settings
 from islands.engines.needs import Needs
 from islands.protocol.errors import OF_NO_USE, SettingsError
 
@@ -137,27 +137,16 @@ def literal(text: str) -> str:
 # --- one island -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """How the objects of a run are told from others; without a mark, from those of other runs."""
-
-    run: str
-    mark: str = ""
-
-    def labels(self, role: str = "") -> dict[str, str]:
-        told = {RUN: dns_label(self.run), MARK: self.mark, ROLE: role}
-        return {key: value for key, value in told.items() if value}
-
-    @property
-    def selector(self) -> str:
-        return ",".join(f"{key}={value}" for key, value in self.labels().items())
+def labels_of(run: RunMark) -> dict[str, str]:
+    """Return the labels by which the objects of a run are told from others."""
+    told = {RUN: dns_label(run.run), MARK: run.mark}
+    return {key: value for key, value in told.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
     """The name of an island's JobSet, and the Secret and key that hold each secret variable."""
 
-    mark: Mark
     jobset: str
     secrets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -167,9 +156,13 @@ class Placed:
         return f"{self.jobset}-{HOSTS}-0-0.{self.jobset}"
 
 
+def _about(island: Island) -> Manifest:
+    labels = {**labels_of(island.of), ROLE: "learner"}
+    return {"labels": labels, "annotations": {NAME: island.name}}
+
+
 def _replicated_job(island: Island, placed: Placed) -> Manifest:
-    needs, marks = island.needs, placed.mark.labels("learner")
-    about = {"labels": marks, "annotations": {NAME: island.name}}
+    needs, about = island.needs, _about(island)
     codes = {"containerName": CONTAINER, "operator": "In", "values": [OF_NO_USE]}
     job = {
         "completionMode": "Indexed",
@@ -299,10 +292,9 @@ def _kind(kind: str, settings: ClusterSettings) -> dict[str, str]:
 def island_jobset(island: Island, placed: Placed) -> Manifest:
     """Return a JobSet that is one island, which fails as its job does."""
     settings = ClusterSettings.of(island.needs.settings)
-    marks = placed.mark.labels("learner")
-    about: Manifest = {"labels": marks, "annotations": {NAME: island.name}}
+    about = _about(island)
     if settings.queue:
-        about["labels"] = {**marks, QUEUE: settings.queue}
+        about["labels"][QUEUE] = settings.queue
     if settings.namespace:
         about["namespace"] = settings.namespace
     return {

@@ -28,6 +28,7 @@ from islands.engines.engine import (
     RunMark,
     Unplaceable,
     check_settings,
+    one_line,
     yaml_of,
 )
 from islands.engines.needs import Needs
@@ -39,8 +40,6 @@ CALL_S = 20.0
 LEAVE_S = 30
 """A command that was asked to end, and has not, is killed after this time."""
 TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105  the name of a variable
-WORDS = 400
-"""At most so many characters of what Ray says are passed on."""
 
 _RUN, _ISLAND = "islands_run", "islands_island"
 _REGION, _MARKET = "ray.io/region", "ray.io/market-type"
@@ -149,8 +148,8 @@ def refusal(where: str, status: int, said: str) -> EngineAway | Unplaceable:
     """Return the error that an answer stands for: the head passes a node's 400 on as its 500."""
     words = next((line for line in reversed(said.splitlines()) if line.strip()), f"status {status}")
     if (status < BROKEN and status not in BUSY) or f"status code {BAD_REQUEST}" in said:
-        return Unplaceable(f"{where} refuses: {words[:WORDS]}")
-    return EngineAway(f"{where} does not answer: {words[:WORDS]}")
+        return Unplaceable(f"{where} refuses: {one_line(words)}")
+    return EngineAway(f"{where} does not answer: {one_line(words)}")
 
 
 # --- what is asked of Ray ---------------------------------------------------------------------
@@ -294,5 +293,5 @@ def _why(record: Record) -> str:
     lines = [line for line in told if line.strip() and not line.startswith("\t")]
     if record.error_type == _FAILED:
         own = [each for each in lines[1:] if not any(words in each for words in _RAYS_OWN)]
-        return own[-1].strip()[-WORDS:] if own else ""
-    return " ".join(" ".join(lines).split())[:WORDS]
+        return one_line(own[-1]) if own else ""
+    return one_line(" ".join(lines))

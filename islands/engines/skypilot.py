@@ -34,6 +34,7 @@ from islands.engines.engine import (
     RunMark,
     Unplaceable,
     check_settings,
+    one_line,
     yaml_of,
 )
 from islands.protocol.errors import IslandsError, missing_package, not_installed
@@ -44,8 +45,6 @@ LAUNCH_S = 20.0
 """Time in which a launch usually succeeds or fails; one that takes longer waits as a job."""
 CALL_S = 120.0
 """Longest wait for another answer: the API server may have to be started first."""
-WORDS = 400
-"""At most so many characters of what SkyPilot says are passed on."""
 HIDDEN = "(hidden)"
 FIELDS = (
     *("job_id", "job_name", "status", "recovery_count", "failure_reason", "details"),
@@ -157,8 +156,7 @@ def _code(status: str, reason: str) -> int | None:
 
 def words(told: object) -> str:
     """Return what SkyPilot says on one line, without its colours."""
-    line = " ".join(COLOURS.sub("", str(told)).split())
-    return line if len(line) <= WORDS else f"{line[:WORDS]}…"
+    return one_line(COLOURS.sub("", str(told)))
 
 
 def error_of(error: BaseException) -> IslandsError:

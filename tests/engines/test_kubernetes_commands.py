@@ -9,7 +9,7 @@ import yaml
 
 from islands.engines.engine import RunMark
 from islands.engines.hub import Joining, island_of
-from islands.engines.kubernetes_manifests import Mark, Placed, island_jobset
+from islands.engines.kubernetes_manifests import Placed, island_jobset
 from islands.engines.needs import Needs
 from islands.lab.faults.proxy import free_port
 from tests.engines.kubernetes_host import Containers, Manifest
@@ -61,7 +61,7 @@ async def deployed(room: Room) -> tuple[Containers, Manifest, dict[str, Manifest
     islands = {
         name: island_jobset(
             island_of(name, needs, joining),
-            Placed(Mark("test"), name, {"ISLANDS_TOKEN": (name, "token")}),
+            Placed(name, {"ISLANDS_TOKEN": (name, "token")}),
         )
         for name, needs in entries.items()
     }

@@ -16,7 +16,6 @@ from islands.engines.kubernetes_manifests import (
     SPOT,
     ClusterSettings,
     Manifest,
-    Mark,
     Placed,
     dns_label,
     island_jobset,
@@ -60,7 +59,7 @@ ISLANDS: Mapping[str, Mapping[str, object]] = {
     "GPUs of several hosts, by Kueue, on spot nodes": GPUS,
     "TPUs, a loop of one's own, an image, a region": TPUS,
 }
-PLACED = Placed(Mark("first"), "first-site-0", {"ISLANDS_TOKEN": ("first-site-0", "token")})
+PLACED = Placed("first-site-0", {"ISLANDS_TOKEN": ("first-site-0", "token")})
 
 
 def made(entry: str) -> Manifest:
