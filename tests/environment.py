@@ -8,15 +8,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-GAP_S, WAITED_S = 0.02, 1.0
-"""By how much the loss of one island may lengthen the longest gap between steps of another: where
-a test has the machine for itself, and beside others, where a step that waited would still show."""
-
-
-def gap_limit_s() -> float:
-    return WAITED_S if "PYTEST_XDIST_WORKER" in os.environ else GAP_S
-
-
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "strict"  # float32 + bfloat16 is an error, not a guess
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"

@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 import yaml
 
-from islands.lab.faults.paths import HOST, free_port
+from islands.lab.faults.proxy import HOST, free_port
 from tests.integration.programs import Program, Room
 
 LOOK_S = 0.5

@@ -12,7 +12,7 @@ from islands.lab.settings.chaos import ChaosOptions
 from islands.protocol.errors import unusable
 
 if TYPE_CHECKING:
-    from islands.lab.faults.verdict import Played, Verdict
+    from islands.lab.faults.verdict import ScenarioResult, Verdict
 
 HISTORY_FILE = "history.jsonl"
 
@@ -20,11 +20,11 @@ HISTORY_FILE = "history.jsonl"
 def run(options: ChaosOptions, _: Common) -> int:
     """Play a scenario, print the verdict and write the history; returns 1 if a promise broke."""
     from islands.cli.run import new_folder
-    from islands.lab.faults.schedule import strikes_of
+    from islands.lab.faults.schedule import injections_of
     from islands.lab.faults.verdict import verdict_of
     from islands.protocol.errors import UserError
 
-    if not strikes_of(options):
+    if not injections_of(options):
         raise UserError("faults holds none; a scenario needs some, such as one: {fault: kill}")
     folder = options.folder or new_folder("chaos")
     played = _played(options, folder)
@@ -34,7 +34,7 @@ def run(options: ChaosOptions, _: Common) -> int:
     return 0 if verdict.kept else 1
 
 
-def _played(options: ChaosOptions, folder: Path) -> "Played":
+def _played(options: ChaosOptions, folder: Path) -> "ScenarioResult":
     def say(sentence: str) -> None:
         print(sentence, flush=True)
 
@@ -43,7 +43,7 @@ def _played(options: ChaosOptions, folder: Path) -> "Played":
     return asyncio.run(_stoppable(real.play(options, folder, say)))
 
 
-async def _stoppable(playing: "Coroutine[object, object, Played]") -> "Played":
+async def _stoppable(playing: "Coroutine[object, object, ScenarioResult]") -> "ScenarioResult":
     """Await what ends all processes that it started, also when this one is asked to end."""
     from islands.protocol.errors import IslandsError
     from islands.run.hosting.process_runtime import on_ending_signals
@@ -68,26 +68,14 @@ def _show(verdict: "Verdict") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from islands.lab.faults.report import counted, figures
+    from islands.lab.faults.report import HEADS, figures
 
     table = Table(box=None, pad_edge=False)
-    heads = (
-        "gap of others",
-        "machine's",
-        "rate",
-        "its own",
-        "noticed",
-        "evicted",
-        "back",
-        "kept out",
-        "",
-    )
-    for title in ("fault", *heads):
+    for title in ("fault", *HEADS, ""):
         table.add_column(title, overflow="fold")
     for judged in verdict.judged:
         promises = "; ".join(judged.broken) or "kept"
-        struck = judged.finding.struck
-        name = f"{struck.strike.name}{counted(struck)}"
+        name = judged.finding.injected.injection.name
         table.add_row(name, *figures(judged, verdict.control), promises)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     for violation in verdict.violations:
@@ -95,7 +83,7 @@ def _show(verdict: "Verdict") -> None:
     print(verdict.sentence[0].upper() + verdict.sentence[1:])
 
 
-def _write(folder: Path, played: "Played") -> None:
+def _write(folder: Path, played: "ScenarioResult") -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / HISTORY_FILE, b"".join(line + b"\n" for line in played.history))

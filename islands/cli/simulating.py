@@ -1,18 +1,16 @@
 """The commands of `islands simulate`: play the runs of an experiment, then print its table."""
 
-import multiprocessing
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from islands.cli.parsing import Common
 from islands.files.whole_files import replace_file
 from islands.lab.settings.fleets import ComparisonOptions, GoodputOptions
-from islands.protocol.errors import unusable
+from islands.protocol.errors import IslandsError, unusable
 from islands.settings.quantities import duration
 from messaging.clock import MonotonicClock
 
@@ -20,10 +18,6 @@ if TYPE_CHECKING:
     from islands.lab.experiments.experiment import Experiment
 
 Options = GoodputOptions | ComparisonOptions
-
-Key = TypeVar("Key")
-Job = TypeVar("Job")
-Result = TypeVar("Result")
 
 
 def run(options: Options, _: Common) -> int:
@@ -34,7 +28,7 @@ def run(options: Options, _: Common) -> int:
         place, name = "comparison", options.name
     experiment: Experiment[Any, Any, Any, Any]
     experiment = import_module(f"islands.lab.experiments.{place}").EXPERIMENT
-    results = play_all(experiment.play, experiment.jobs(options), options.workers)
+    results = _played(experiment, options)
     table = experiment.table(options, results)
     print(table, end="")
     if options.folder is not None:
@@ -47,32 +41,19 @@ def run(options: Options, _: Common) -> int:
     return 0 if experiment.kept(results) else 1
 
 
-def play_all(
-    play: Callable[[Job], Result], jobs: Mapping[Key, Job], workers: int
-) -> dict[Key, Result]:
-    """Play all jobs side by side, and print after each how many are left.
+def _played(experiment: "Experiment[Any, Any, Any, Any]", options: Options) -> dict[object, Any]:
+    """Play all runs, and print after each how many are left; return results in the runs' order."""
+    from islands.lab.experiments.side_by_side import Failure, play_all
 
-    Args:
-        play: plays one job; a function of a module, which other processes can import.
-        jobs: by key, in the order in which they begin.
-        workers: processes side by side.
-
-    Returns:
-        The result of each job, in the order of the jobs.
-    """
-    clock, results = MonotonicClock(), dict[Key, Result]()
+    jobs, clock, results = experiment.jobs(options), MonotonicClock(), dict[object, Any]()
     begun_s = clock.now_s()
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context) as pool:
-        waiting = {pool.submit(play, job): key for key, job in jobs.items()}
-        try:
-            for done in as_completed(waiting):
-                results[waiting[done]] = done.result()
-                each_s, left = (clock.now_s() - begun_s) / len(results), len(jobs) - len(results)
-                wait = f", about {duration(each_s * left)} left" if left else ""
-                print(f"[{len(results)}/{len(jobs)}]{wait}", flush=True)
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+    for key, result in play_all(experiment.play, jobs, options.workers):
+        if isinstance(result, Failure):
+            raise IslandsError(f"{key}: {result.sentence}")
+        results[key] = result
+        each_s, left = (clock.now_s() - begun_s) / len(results), len(jobs) - len(results)
+        wait = f", about {duration(each_s * left)} left" if left else ""
+        print(f"[{len(results)}/{len(jobs)}]{wait}", flush=True)
     print()
     return {key: results[key] for key in jobs}
 

@@ -12,6 +12,7 @@ from messaging.clock import MonotonicClock
 if TYPE_CHECKING:
     from islands.lab.study.cells import Trial
     from islands.lab.study.runner import Finished
+    from islands.lab.study.trial import Result
 
 TABLE_FILE = "study.md"
 PLOT_FILE = "study.png"
@@ -35,7 +36,7 @@ def _played(options: StudyOptions, trials: "list[Trial]") -> "list[Finished]":
 
     clock, finished = MonotonicClock(), []
     begun_s, computed = clock.now_s(), 0
-    for ended in run_trials(trials, options.folder, options.workers, keep_compiled):
+    for ended in run_trials(trials, options.folder, options.workers, play):
         finished.append(ended)
         if ended.result is not None and ended.result.figures:
             metric_of(options, ended.result)  # a wrong name is told now, not after the last trial
@@ -47,12 +48,14 @@ def _played(options: StudyOptions, trials: "list[Trial]") -> "list[Finished]":
     return finished
 
 
-def keep_compiled() -> None:
-    """Let JAX keep compiled functions, so that the second trial of a shape compiles nothing."""
+def play(trial: "Trial") -> "Result":
+    """Play a trial; JAX keeps compiled functions for the next trial of its shape."""
+    from islands.lab.study import trial as trials
     from islands.model.jax_settings import enable_compilation_cache
     from islands.run.hosting.process_runtime import compiled_folder
 
     enable_compilation_cache(compiled_folder())
+    return trials.play(trial)
 
 
 def _told(ended: "Finished") -> str:
@@ -82,7 +85,7 @@ def _conclude(options: StudyOptions, trials: "list[Trial]", finished: "list[Fini
         return
     try:
         replace_file(options.folder / TABLE_FILE, told.encode())
-        picture = plot(found, rows, metric, options.folder.name)
+        picture = plot(found, metric, options.folder.name)
         replace_file(options.folder / PLOT_FILE, picture)
     except OSError as error:
         raise unusable(f"the folder {options.folder} cannot be written", error) from error

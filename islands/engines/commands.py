@@ -13,18 +13,7 @@ LIMIT_S = 60.0
 def run_command(
     engine: str, words: Sequence[str], text: str = "", variables: Mapping[str, str] | None = None
 ) -> "CompletedProcess[str]":
-    """Run a command to its end, and return what it printed.
-
-    Args:
-        engine: whose command it is.
-        words: the command.
-        text: its standard input.
-        variables: its environment; by default that of this process.
-
-    Raises:
-        Unplaceable: this host does not have it: install it.
-        EngineAway: it took too long: run it again later.
-    """
+    """Run a command with a text as its input to its end, and return what it printed."""
     try:
         return subprocess.run(
             words,
@@ -45,9 +34,9 @@ def run_command(
         raise EngineAway(f"{engine} does not answer: {words[0]} took over {LIMIT_S:g} s") from error
 
 
-def said_by(command: str, told: str) -> str:
+def said_by(command: str, said: str) -> str:
     """Return what a command wrote as its error, as one line without the command's own name."""
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
     for prefix in (f"{command}: ", "error: ", "fatal: "):
         lines = [line.removeprefix(prefix) for line in lines]
     return "; ".join(dict.fromkeys(lines)) or f"{command} failed without a word"

@@ -1,33 +1,25 @@
 """The port through which islands are placed: an engine places one, ends one, and lists them.
 
-===========  =================================  ==========================================
-engine       an island is                       file
-===========  =================================  ==========================================
-slurm        a batch job                        `slurm.py`
-ray          a job of its Jobs API              `ray.py`
-kubernetes   a JobSet                           `kubernetes.py`
-skypilot     a managed job                      `skypilot.py`
-===========  =================================  ==========================================
-
-An engine gangs the hosts inside of one island, and never islands: that would bring back the barrier
-that decoupling removes. It decides nothing. What it says of life is never taken for life: the
-supervisor knows by heartbeats alone who is a member, and an incarnation that was placed twice is
-fenced off. So an engine answers for its *jobs* alone: which ones there are, and how they ended.
-
+An engine gangs the hosts of one island, and never islands: that would bring back the barrier that
+decoupling removes. It answers for its *jobs* alone, which ones there are, and how they ended: the
+supervisor knows by heartbeats who is a member, and an incarnation that was placed twice is fenced.
 All calls block, and are made on a thread of the engine's own, one at a time (`launcher.py`).
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
 from types import MappingProxyType
 from typing import Protocol
 
+import yaml
+
 from islands.engines.needs import Needs
 from islands.protocol.errors import DONE, IslandsError, SettingsError, UserError
 
+WORDS = 400  # at most so many characters of what an engine says are passed on
 PORT = 7200
 """The port at which rank 0 of an island of several hosts serves the others; JAX takes the next."""
 
@@ -55,19 +47,12 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job of this run, as its engine tells it.
+    """A job of this run, of the island `name`; `job` is the engine's own name of it.
 
-    Args:
-        name: the island that it runs.
-        job: the engine's own name of it.
-        state: its state.
-        where: its hosts, as the engine names them; empty while it waits.
-        restarts: how often the engine itself has started it again.
-        why: why it waits or how it ended, in the engine's words; empty if that is not known.
-        code: exit code of its command once it has ended; None if the engine does not tell.
-        cancelled: whether somebody ended it on purpose, by the engine's own means.
-        began: False if it has ended since its engine let it wait no longer, so that it is placed
-            again.
+    In the engine's words are its hosts, and why it waits or how it ended; either may be empty. It
+    counts how often the engine itself has started the job again. An exit code is that of its
+    command, if the engine tells one. A `cancelled` one was ended on purpose by the engine's own
+    means, and one that never `began`, since its engine let it wait no longer, is placed again.
     """
 
     name: str
@@ -83,11 +68,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class RunMark:
-    """Which run's jobs are meant: two runs of one name on one engine are told apart by `mark`.
+    """A run's name, and eight hexadecimal digits of this beginning of it alone.
 
-    Args:
-        run: the run's name.
-        mark: eight hexadecimal digits that are those of this beginning of the run alone.
+    The mark distinguishes two runs of one name on one engine.
     """
 
     run: str
@@ -104,17 +87,10 @@ TOKEN = "ISLANDS_TOKEN"  # noqa: S105  the name of a variable
 
 @dataclass(frozen=True, slots=True)
 class Island:
-    """An island that is to be placed.
+    """An island that is to be placed, such as site-0, for the n-th time (`attempt`).
 
-    Args:
-        name: its name in the run, such as site-0.
-        of: the run that it belongs to.
-        needs: what it needs of its engine.
-        command: the command of each of its hosts, as a line of shell.
-        environment: variables that its command needs; those named in `secrets` are shown to nobody.
-        secrets: names of the variables that hold secrets.
-        attempt: how often it has been placed, this time included; with the run and the island's
-            name it names a job, where engines let its name be chosen.
+    The command of each of its hosts is a line of shell, with variables of which `secrets` are shown
+    to nobody. Run, name and attempt name a job, where engines let its name be chosen.
     """
 
     name: str
@@ -134,9 +110,7 @@ class Island:
     def script(self, *, exports: bool = False) -> str:
         """Return what each of its hosts runs in a shell: set-up lines, then the command.
 
-        Args:
-            exports: whether it begins with its variables, secrets left out, for engines that cannot
-                set variables by themselves.
+        For engines that cannot set variables it `exports` them before, secrets left out.
         """
         shown = {k: v for k, v in self.environment.items() if k not in self.secrets}
         lines = [f"export {key}={shlex.quote(value)}" for key, value in shown.items()]
@@ -183,8 +157,7 @@ ENGINES: Mapping[str, str] = MappingProxyType(
 
 def make_engine(name: str, of: RunMark, settings: Mapping[str, str]) -> Engine:
     """Return an engine, without asking it anything."""
-    place = ENGINES.get(name, name)
-    module, _, kind = place.partition(":")
+    module, _, kind = ENGINES.get(name, name).partition(":")
     if not kind:
         known = ", ".join(ENGINES)
         raise SettingsError(f"engine is {name!r}; it must be one of {known}, or module:class")
@@ -194,6 +167,40 @@ def make_engine(name: str, of: RunMark, settings: Mapping[str, str]) -> Engine:
         raise SettingsError(f"engine is {name!r}; it cannot be found: {error}") from error
     engine: Engine = make(of, settings)
     return engine
+
+
+def check_settings(engine: str, settings: Mapping[str, str], known: Collection[str]) -> None:
+    """Refuse a setting of an entry that its engine does not know."""
+    for key in settings:
+        if key not in known:
+            raise SettingsError(
+                f"settings.{key} is not known to {engine}; it may have {', '.join(known)}"
+            )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as they stand, and repeats what occurs twice."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in data else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
+
+def yaml_of(described: object) -> str:
+    """Return what an engine is given as YAML, for people."""
+    return yaml.dump(described, Dumper=_Dumper, sort_keys=False, width=100)
+
+
+def one_line(said: object) -> str:
+    """Return what an engine says on one line that is not too long."""
+    line = " ".join(str(said).split())
+    return line if len(line) <= WORDS else f"{line[:WORDS]}…"
 
 
 def told_of(job: Job) -> str:

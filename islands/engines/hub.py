@@ -36,14 +36,9 @@ PYTHON = "python"
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """How an island's hosts reach the hub.
+    """How an island's hosts reach the hub, and which task they train.
 
-    Args:
-        of: the run.
-        supervisor: URL of its supervisor.
-        token: the run's token; None if it has none.
-        tls_ca: file with the authority of the hub's certificate, on the island's hosts.
-        task: the run's task by name.
+    `tls_ca` is a file on these hosts, with the authority of the hub's certificate.
     """
 
     of: RunMark
@@ -91,13 +86,7 @@ def mark_of(run: str, begun: str) -> RunMark:
 
 @dataclass(frozen=True, slots=True)
 class EnginesOfRun:
-    """The engines of a run's file, with what an earlier start has placed.
-
-    Args:
-        entries: the table `islands`, by name.
-        folder: the run's folder.
-        placements: what was placed.
-    """
+    """The engines of a run's file, by entry of its table `islands`, with what was placed."""
 
     entries: Mapping[str, Needs]
     folder: Path
@@ -109,10 +98,7 @@ class EnginesOfRun:
     ) -> "EnginesOfRun":
         """Return the engines of a run whose folder may hold what an earlier start has placed.
 
-        Args:
-            entries: the table `islands`, by name.
-            folder: the run's folder.
-            extend: whether a run that has ended goes on, so that its islands are placed again.
+        If a run that has ended goes on (`extend`), its islands are placed again.
         """
         engines = {name: needs.engine for name, needs in entries.items()}
         records = records_in(folder / RECORDS_FILE)
@@ -129,8 +115,10 @@ class EnginesOfRun:
             if name not in placed and each.job and each.ended is None
         ]
         if lost:
-            told = f"the file has no entry for {', '.join(lost)} any more"
-            say(f"{told}: end what is left of it by the engine's own means")
+            say(
+                f"the file has no entry for {', '.join(lost)} any more: end what is left of it by "
+                "the engine's own means"
+            )
         return cls(entries, folder, Placements(engines, placed))
 
     @property
@@ -193,7 +181,6 @@ class ChildrenAndIslands:
         self._of(name).kill(name)
 
     def stop(self, name: str, grace_s: float) -> None:
-        """Ask a process or an island to end."""
         self._of(name).stop(name, grace_s)
 
     def names(self) -> list[str]:
@@ -201,7 +188,6 @@ class ChildrenAndIslands:
         return [*self._children.names(), *self._islands.names()]
 
     def adopt(self) -> list[str]:
-        """Take up what an earlier start has left running."""
         return [*self._children.adopt(), *self._islands.adopt()]
 
     def close(self) -> None:

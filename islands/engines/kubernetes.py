@@ -1,7 +1,5 @@
 """The engine Kubernetes: each island that the hub places is a JobSet of its own.
 
-    kubernetes = Kubernetes(of, {"namespace": "training"})
-
 JobSets of one island each, since Kueue admits a JobSet as a whole, and a JobSet with a failed job
 ends the others: islands must wait for nobody. A JobSet carries the run's mark, and its name ends
 with five digits of the mark and the attempt, so that to place an attempt twice makes one. Its
@@ -22,7 +20,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from islands.engines.commands import run_command, said_by
-from islands.engines.engine import EngineAway, Island, Job, RunMark, Unplaceable
+from islands.engines.engine import EngineAway, Island, Job, RunMark, Unplaceable, yaml_of
 from islands.engines.kubernetes_jobs import Told, jobs_of, podless
 from islands.engines.kubernetes_manifests import (
     API_VERSION,
@@ -31,12 +29,10 @@ from islands.engines.kubernetes_manifests import (
     PLURAL,
     ClusterSettings,
     Manifest,
-    Mark,
     Placed,
-    dns_label,
     island_jobset,
     jobset_name,
-    text_of,
+    labels_of,
 )
 from islands.protocol.errors import SettingsError
 
@@ -64,18 +60,14 @@ NO_CLUSTER = ("no such file", "current-context", "does not exist", "missing or i
 
 
 class Kubernetes:
-    """Places islands as JobSets, through `kubectl`.
-
-    Args:
-        of: the run whose islands these are.
-        settings: where the cluster is; see `ClusterSettings`.
-    """
+    """Places islands as JobSets, through `kubectl`."""
 
     poll_s = POLL_S
 
     def __init__(self, of: RunMark, settings: Mapping[str, str]) -> None:
         self._settings = ClusterSettings.of(settings)
-        self._mark = Mark(of.run, dns_label(of.mark) if not of.mark.isalnum() else of.mark)
+        self._of = of
+        self._labels = labels_of(of)
 
     # --- the port -----------------------------------------------------------------------------
 
@@ -107,7 +99,7 @@ class Kubernetes:
 
     def list(self) -> list[Job]:
         """Return the run's JobSets, by three calls however many there are."""
-        where = {"labelSelector": self._mark.selector}
+        where = {"labelSelector": ",".join(f"{k}={v}" for k, v in self._labels.items())}
         jobsets, pods = list(self._pages(PLURAL, **where)), list(self._pages("pods", **where))
         events: list[Told] = []
         if podless(jobsets, pods):
@@ -116,16 +108,16 @@ class Kubernetes:
 
     def describe(self, island: Island) -> str:
         """Return the island's manifest as YAML."""
-        return text_of(self._manifest(island, self._placed(island)))
+        return yaml_of(self._manifest(island, self._placed(island)))
 
     # --- manifests ----------------------------------------------------------------------------
 
     def _placed(self, island: Island) -> Placed:
-        told = f"{self._mark.mark}/{island.name}/{island.attempt}".encode()
+        told = f"{self._of.mark}/{island.name}/{island.attempt}".encode()
         ending = f"-{hashlib.sha256(told).hexdigest()[:DIGITS]}"
-        name = jobset_name(("islands", self._mark.run), island, room=len(ending)) + ending
+        name = jobset_name(("islands", self._of.run), island, room=len(ending)) + ending
         hidden = {key: (name, key) for key in island.secrets if key in island.environment}
-        return Placed(self._mark, name, secrets=hidden)
+        return Placed(name, hidden)
 
     def _manifest(self, island: Island, placed: Placed) -> Manifest:
         try:
@@ -137,14 +129,9 @@ class Kubernetes:
         """Return the Secret of a JobSet, which is deleted with it."""
         name = placed.jobset
         owner = {"apiVersion": API_VERSION, "kind": "JobSet", "name": name, "uid": uid}
-        about = {"name": name, "labels": self._mark.labels(), "ownerReferences": [owner]}
-        return {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": about,
-            "stringData": dict(told),
-            "type": "Opaque",
-        }
+        about = {"name": name, "labels": self._labels, "ownerReferences": [owner]}
+        secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
+        return {**secret, "metadata": about, "stringData": dict(told)}
 
     # --- the API ------------------------------------------------------------------------------
 

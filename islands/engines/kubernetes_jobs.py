@@ -7,25 +7,16 @@ all of the run's by one call, however many there are.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from islands.engines.engine import Job, JobState
+from islands.engines.engine import Job, JobState, one_line
 from islands.engines.kubernetes_manifests import CONTAINER, JOBSET_NAME, NAME, POD_INDEX
 from islands.protocol.errors import DONE, OF_NO_USE
 
 Told = Mapping[str, Any]
 """An object as the API tells it."""
 
-OVER = ("Succeeded", "Failed")
-WORDS_MAX = 300
-
 
 def jobs_of(jobsets: Iterable[Told], pods: Iterable[Told], events: Iterable[Told]) -> list[Job]:
-    """Return the jobs of a run.
-
-    Args:
-        jobsets: its JobSets, of one island each.
-        pods: the pods of all of them.
-        events: failures to make pods, such as a quota that is exceeded.
-    """
+    """Return the jobs of a run by its JobSets, their pods, and events of pods that lack."""
     by_jobset: dict[str, list[Told]] = {}
     for pod in pods:
         by_jobset.setdefault(_labels(pod).get(JOBSET_NAME, ""), []).append(pod)
@@ -51,7 +42,7 @@ def _job(jobset: Told, pods: Sequence[Told], events: Mapping[str, str]) -> Job:
     state, why, code = _state(jobset, pods)
     if state is JobState.WAITING and not why:
         why = next((told for of, told in events.items() if of.startswith(f"{name}-")), "")
-    here = [pod for pod in pods if pod["status"].get("phase") not in OVER]
+    here = [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
     nodes = dict.fromkeys(pod["spec"].get("nodeName") or "" for pod in sorted(here, key=_index))
     return Job(
         name=jobset["metadata"].get("annotations", {}).get(NAME, ""),
@@ -59,7 +50,7 @@ def _job(jobset: Told, pods: Sequence[Told], events: Mapping[str, str]) -> Job:
         state=state,
         where=" ".join(filter(None, nodes)),
         restarts=_restarts(jobset, pods),
-        why=_short(why),
+        why=one_line(why),
         code=code,
         cancelled="deletionTimestamp" in jobset["metadata"],
     )
@@ -130,8 +121,11 @@ def _last_end(pods: Iterable[Told]) -> tuple[int | None, str]:
         if status["name"] == CONTAINER and status.get("state", {}).get("terminated")
     ]
     if not ends:
-        return None, next((str(pod["status"]["message"]) for pod in pods if _said(pod)), "")
-    end, pod = max(ends, key=lambda each: (_is_mistake(each[0]), str(each[0].get("finishedAt"))))
+        said = (str(pod["status"].get("message") or "") for pod in pods)
+        return None, next(filter(None, said), "")
+    end, pod = max(
+        ends, key=lambda each: (each[0]["exitCode"] == OF_NO_USE, str(each[0].get("finishedAt")))
+    )
     lines = str(end.get("message") or "").strip().splitlines()
     reason, node = end.get("reason", ""), pod["spec"].get("nodeName", "")
     told = lines[-1] if lines else f"exit code {end['exitCode']}"
@@ -140,17 +134,9 @@ def _last_end(pods: Iterable[Told]) -> tuple[int | None, str]:
     return int(end["exitCode"]), told
 
 
-def _is_mistake(end: Told) -> bool:
-    return bool(end["exitCode"] == OF_NO_USE)
-
-
 def _leaves(pod: Told) -> bool:
     """Return whether a pod was asked to end; on a node that is lost it does not."""
     return "deletionTimestamp" in pod["metadata"]
-
-
-def _said(pod: Told) -> bool:
-    return bool(pod["status"].get("message"))
 
 
 def _restarts(jobset: Told, pods: Iterable[Told]) -> int:
@@ -171,8 +157,3 @@ def _index(pod: Told) -> int:
 def _labels(told: Told) -> Mapping[str, str]:
     found: Mapping[str, str] = told["metadata"].get("labels") or {}
     return found
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= WORDS_MAX else f"{line[:WORDS_MAX]}…"

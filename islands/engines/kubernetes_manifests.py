@@ -1,16 +1,7 @@
 """Manifests of islands on Kubernetes, as plain dicts: an island is a Job of a JobSet.
 
-======================================  ==========================================================
-of an island                            in its manifest
-======================================  ==========================================================
-its hosts                               the pods of one indexed Job; `ISLANDS_RANK` is their index
-accelerators, cores, memory             resources of each pod; the kind is a label of nodes
-region, preemptible                     labels of nodes
-a mistake of its user's, exit code 2    fails the Job at once (`podFailurePolicy`)
-a node that is lost or drained          another pod, which counts as no failure
-another failure                         another pod, after 10 s, 20 s … ; after 6 the Job has failed
-a job queue of Kueue's                  a label of the JobSet
-======================================  ==========================================================
+Its hosts are the pods of one indexed Job. A mistake of its user's fails the Job at once, a node
+that is lost or drained counts as no failure, and after six others the Job has failed.
 
 A pod's command runs under a shell that answers SIGTERM with exit code 143. For a learner that was
 asked to end has done what it should, and ends with 0; but Kubernetes asks whoever is on a node that
@@ -24,9 +15,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
-import yaml
-
-from islands.engines.engine import ADDRESS, PORT, RANK, Island
+from islands.engines.engine import ADDRESS, PORT, RANK, Island, RunMark, check_settings
 from islands.engines.needs import Needs
 from islands.protocol.errors import OF_NO_USE, SettingsError
 
@@ -87,20 +76,7 @@ exit "$code"
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """The settings of an entry whose engine is kubernetes.
-
-    Args:
-        context: context of the kubeconfig; by default its current one.
-        kubeconfig: file of it; by default KUBECONFIG, ~/.kube/config, or the pod that the hub is.
-        namespace: where the islands are; by default the context's.
-        queue: LocalQueue of Kueue, if the islands wait for their quota there.
-        spot: how nodes that may be taken away are labelled: gke, eks, karpenter, aks, or
-            label=value.
-        nodes: labels of the nodes, as label=value,label=value.
-        topology: of TPUs on GKE, such as 2x4.
-        resource: name of the accelerator in Kubernetes; nvidia.com/gpu or google.com/tpu by the
-            kind's first letters.
-    """
+    """The settings of an entry, which docs/engines/kubernetes.md describes."""
 
     context: str = ""
     kubeconfig: str = ""
@@ -114,17 +90,12 @@ class ClusterSettings:
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> "ClusterSettings":
         """Read an entry's settings."""
-        known = [each.name for each in fields(cls)]
-        strange = [key for key in settings if key not in known]
-        if strange:
-            raise SettingsError(
-                f"settings.{strange[0]} is not known to kubernetes; it may have {', '.join(known)}"
-            )
-        told = cls(**settings)
-        labels("settings.nodes", told.nodes)
-        if told.spot and told.spot not in SPOT:
-            labels("settings.spot", told.spot, forms=f"one of {', '.join(SPOT)}, or label=value")
-        return told
+        check_settings("kubernetes", settings, [each.name for each in fields(cls)])
+        found = cls(**settings)
+        labels("settings.nodes", found.nodes)
+        if found.spot and found.spot not in SPOT:
+            labels("settings.spot", found.spot, forms=f"one of {', '.join(SPOT)}, or label=value")
+        return found
 
     @property
     def spot_label(self) -> tuple[str, str] | None:
@@ -166,38 +137,16 @@ def literal(text: str) -> str:
 # --- one island -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """How the objects of a run are told from others.
-
-    Args:
-        run: the run's name.
-        mark: of this beginning of the run; empty if there is none.
-    """
-
-    run: str
-    mark: str = ""
-
-    def labels(self, role: str = "") -> dict[str, str]:
-        told = {RUN: dns_label(self.run), MARK: self.mark, ROLE: role}
-        return {key: value for key, value in told.items() if value}
-
-    @property
-    def selector(self) -> str:
-        return ",".join(f"{key}={value}" for key, value in self.labels().items())
+def labels_of(run: RunMark) -> dict[str, str]:
+    """Return the labels by which the objects of a run are told from others."""
+    told = {RUN: dns_label(run.run), MARK: run.mark}
+    return {key: value for key, value in told.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where an island's manifest is put, and where its secrets are.
+    """The name of an island's JobSet, and the Secret and key that hold each secret variable."""
 
-    Args:
-        mark: of its run.
-        jobset: name of its JobSet.
-        secrets: the Secret and the key in it that hold each secret variable.
-    """
-
-    mark: Mark
     jobset: str
     secrets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -207,9 +156,13 @@ class Placed:
         return f"{self.jobset}-{HOSTS}-0-0.{self.jobset}"
 
 
+def _about(island: Island) -> Manifest:
+    labels = {**labels_of(island.of), ROLE: "learner"}
+    return {"labels": labels, "annotations": {NAME: island.name}}
+
+
 def _replicated_job(island: Island, placed: Placed) -> Manifest:
-    needs, marks = island.needs, placed.mark.labels("learner")
-    about = {"labels": marks, "annotations": {NAME: island.name}}
+    needs, about = island.needs, _about(island)
     codes = {"containerName": CONTAINER, "operator": "In", "values": [OF_NO_USE]}
     job = {
         "completionMode": "Indexed",
@@ -339,10 +292,9 @@ def _kind(kind: str, settings: ClusterSettings) -> dict[str, str]:
 def island_jobset(island: Island, placed: Placed) -> Manifest:
     """Return a JobSet that is one island, which fails as its job does."""
     settings = ClusterSettings.of(island.needs.settings)
-    marks = placed.mark.labels("learner")
-    about: Manifest = {"labels": marks, "annotations": {NAME: island.name}}
+    about = _about(island)
     if settings.queue:
-        about["labels"] = {**marks, QUEUE: settings.queue}
+        about["labels"][QUEUE] = settings.queue
     if settings.namespace:
         about["namespace"] = settings.namespace
     return {
@@ -361,25 +313,3 @@ def jobset_name(words: Iterable[str], island: Island, *, room: int = 0) -> str:
     """Return the name of a JobSet that is one island, short enough for the names of its pods."""
     text = "-".join([*words, island.name])
     return dns_label(text, NAME_MAX - len(f"-{HOSTS}") - POD_SUFFIX - room)
-
-
-# --- text -------------------------------------------------------------------------------------
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as they stand, and repeats what occurs twice."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        return True
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> Any:  # noqa: ANN401  (a node of PyYAML)
-    style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _text)
-
-
-def text_of(manifest: Manifest) -> str:
-    return yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, width=100)

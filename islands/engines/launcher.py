@@ -1,7 +1,5 @@
 """The launcher of islands that engines place: makes the calls that `placing` decides.
 
-    launcher = EngineLauncher(engines, placements, island, folder / RECORDS_FILE, host)
-
 The engine of every entry has a thread of its own, on which it is asked for one thing at a time. The
 loop waits for none of them. What is placed is written to `engines.json` in the run's folder.
 """
@@ -31,24 +29,13 @@ from islands.protocol.errors import IslandsError
 from messaging.clock import WallClock
 
 RECORDS_FILE = "engines.json"
-SAVE_S = 1.0
-"""Changes within so long are written at once; the engine's list has what a killed hub did not."""
-
-
-LEAST_S = 0.05
-"""Shortest wait, as a wall clock and the loop's may differ by a little."""
+SAVE_S = 1.0  # changes within it are written at once; the engine has what a killed hub has not
+LEAST_S = 0.05  # shortest wait, as a wall clock and the loop's may differ by a little
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a launcher needs of the process that it runs in.
-
-    Args:
-        ended: told how an island ended.
-        say: shows a sentence to the person who started the run.
-        worker: makes the worker of an entry's engine, given the entry's name.
-        wall_s: returns the wall time in seconds.
-    """
+    """What a launcher needs of its process: the worker of an entry's engine, by that name."""
 
     ended: Callable[[str, ProcessEnd], None]
     say: Callable[[str], object]
@@ -68,15 +55,9 @@ class Records:
 
 
 class EngineLauncher:
-    """The islands of one run that engines place, by name.
+    """The islands of one run that engines place, by name; engines and needs by their entry's.
 
-    Args:
-        engines: the engine of each entry, by the entry's name.
-        placements: what was placed; of an earlier start too.
-        island: returns what is placed under a name.
-        records: the file in which placements are kept; None to keep none.
-        host: its callbacks.
-        needs: what islands of each entry need, which is kept with them.
+    Without a file of records, placements are not kept.
     """
 
     def __init__(
@@ -107,12 +88,10 @@ class EngineLauncher:
     # --- the port -----------------------------------------------------------------------------
 
     def start(self, name: str) -> None:
-        """Place an island, unless it is placed already."""
         self.placements.start(name)
         self._changed(name)
 
     def kill(self, name: str) -> None:
-        """End an island at once."""
         self.placements.stop(name, at_once=True)
         self._changed(name)
 
@@ -145,7 +124,7 @@ class EngineLauncher:
 
     def _changed(self, name: str) -> None:
         entry = self.placements.entry_of(name)
-        self._tell()
+        self._report()
         if entry is not None:
             self._step(entry)
 
@@ -189,11 +168,11 @@ class EngineLauncher:
         if self._closed:
             return
         self.placements.on_answer(entry, call, answer, self._host.wall_s())
-        self._tell()
+        self._report()
         self._step(entry)
 
-    def _tell(self) -> None:
-        """Tell what has changed, and have it written down soon."""
+    def _report(self) -> None:
+        """Report what has changed, and have it written down soon."""
         loop = asyncio.get_running_loop()
         if self._saves is None and self._records is not None:
             self._saves = loop.call_later(SAVE_S, self._save)

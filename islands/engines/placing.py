@@ -41,24 +41,17 @@ ALIVE = (JobState.WAITING, JobState.RUNNING)
 class Placement:
     """An island that is placed, or about to be, as the hub remembers it also after a restart.
 
+    It has its entry in the table `islands`, its job by the engine's own name, and of it what the
+    engine says. Times are wall times: since when the state holds, of the last placing, for how long
+    its jobs ran before, and before which its engine is not asked again.
+
     Args:
-        entry: its entry in the table `islands`, whose engine places it.
-        job: the engine's own name of its job; empty until it has one.
-        state: the job's state; None until it has a job.
-        since_s: wall time of the last change of its state.
-        placed_s: wall time at which it was placed last; 0 until then.
-        where: its hosts, in the engine's words.
-        why: why it waits, in the engine's words.
-        restarts: how often the engine has started this job again.
-        starts: how often the hub has placed it.
-        ran_s: for how long its jobs have run before the present state.
-        ending: whether it was asked to end.
-        killed: whether it was to end at once, so that its end is no orderly one.
+        starts: how often the hub has placed it; `restarts` counts the engine's.
+        ending: whether it was asked to end; `killed` at once, so that its end is no orderly one.
         unsure: whether the engine may have a job of it all the same, since a call was cut off.
         ended: how it has ended, in words; empty if it ended as it should, so that a restarted hub
             does not place it again; None if it has not ended.
         asked: whether the engine has accepted to end its job.
-        due_s: wall time before which the engine is not asked for it again.
     """
 
     entry: str
@@ -121,16 +114,9 @@ Call = Place | EndJob | ListJobs
 class Listed:
     """What is known of an entry's engine.
 
-    Attributes:
-        engine: its name.
-        poll_s: seconds between two lists while it answers.
-        jobs: what it listed last; None if it must list before it places.
-        twins: jobs that are to end, as their islands have others.
-        due_s: wall time of the next list.
-        retry_s: seconds until the next list if it does not answer.
-        away: what it said last instead of an answer; empty if it answers.
-        full: whether it does not place islands just now, which was told.
-        placing: the island that it is just asked to place.
+    Its jobs are None if it must list before it places. `twins` are to end, as their islands have
+    other jobs. `away` is what it said last instead of an answer, `full` whether it was reported to
+    have no room, `placing` the island that it is just asked to place.
     """
 
     engine: str
@@ -146,16 +132,9 @@ class Listed:
 
 @dataclass(slots=True)
 class Placements:
-    """All islands of a run that engines place, by name.
+    """All islands of a run that engines place, by name; engines by the name of their entry.
 
-    Args:
-        engines: the name of each entry's engine, by the entry's name.
-        islands: those that are placed or about to be, and those that have ended by themselves.
-
-    Attributes:
-        listed: what is known of each entry's engine.
-        said: sentences for the person who started the run, not told yet.
-        ends: islands that have ended, and how, not told yet.
+    Sentences for the person who started the run (`said`), and ends, wait to be reported.
     """
 
     engines: Mapping[str, str]
@@ -182,8 +161,7 @@ class Placements:
     def wanted(self, counts: Mapping[str, int]) -> list[str]:
         """Return the islands that a hub places at its start: new ones, and those of its last start.
 
-        Args:
-            counts: the number of islands of each entry in the run's file.
+        The run's file has the number of islands of each entry.
         """
         first = [f"{entry}-{index}" for entry, count in counts.items() for index in range(count)]
         left = {name for name, each in self.islands.items() if each.ended == ""}
@@ -240,12 +218,7 @@ class Placements:
     # --- what engines are asked ---------------------------------------------------------------
 
     def next_call(self, entry: str, now_s: float) -> Call | None:
-        """Return what an engine is to be asked now: first to end jobs, then to list, then to place.
-
-        Args:
-            entry: the entry whose engine it is.
-            now_s: wall time.
-        """
+        """Return what an engine is asked now: first to end jobs, then to list, then to place."""
         listed, here = self.listed[entry], self._here(entry)
         for placed in here.values():
             if placed.job and placed.ending and not placed.asked and _due(placed.due_s, now_s):
@@ -292,7 +265,6 @@ class Placements:
                 self._on_end(entry, call, answer, now_s)
 
     def on_placed(self, name: str, job: str, now_s: float) -> None:
-        """Remember an island's job."""
         placed = self.islands[name]
         listed = self.listed[placed.entry]
         placed.job, placed.state, placed.unsure = job, JobState.WAITING, False

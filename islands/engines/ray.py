@@ -19,9 +19,18 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
-import yaml
 
-from islands.engines.engine import EngineAway, Island, Job, JobState, RunMark, Unplaceable
+from islands.engines.engine import (
+    EngineAway,
+    Island,
+    Job,
+    JobState,
+    RunMark,
+    Unplaceable,
+    check_settings,
+    one_line,
+    yaml_of,
+)
 from islands.engines.needs import Needs
 from islands.files.whole_files import atomic_write
 from islands.protocol.errors import DONE, SettingsError
@@ -31,8 +40,6 @@ CALL_S = 20.0
 LEAVE_S = 30
 """A command that was asked to end, and has not, is killed after this time."""
 TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105  the name of a variable
-WORDS = 400
-"""At most so many characters of what Ray says are passed on."""
 
 _RUN, _ISLAND = "islands_run", "islands_island"
 _REGION, _MARKET = "ray.io/region", "ray.io/market-type"
@@ -47,13 +54,7 @@ _GUARD = "(while kill -0 $PPID; do sleep 1; done; kill -KILL 0) > /dev/null 2>&1
 
 @dataclass(frozen=True, slots=True)
 class RaySettings:
-    """Where a cluster is, and what else an island needs of it.
-
-    Args:
-        address: URL of its dashboard, which serves the Jobs API.
-        folder: a folder that the hub and all nodes have in common.
-        resources: further resources, as name:number, separated by commas.
-    """
+    """The URL of a cluster's dashboard, a folder that all nodes share, and further resources."""
 
     address: str = "http://127.0.0.1:8265"
     folder: str = "~/.cache/islands/ray"
@@ -61,15 +62,7 @@ class RaySettings:
 
 
 class Ray:
-    """A cluster of Ray.
-
-    Args:
-        of: the run whose islands it places.
-        settings: fields of `RaySettings`, as words.
-
-    Raises:
-        SettingsError: a setting is not known, or cannot be.
-    """
+    """Places islands as jobs of a cluster of Ray."""
 
     poll_s = 1.0
 
@@ -115,7 +108,7 @@ class Ray:
             **request_of(island, self._folder),
             "script": script_of(island, shown=True),
         }
-        return yaml.safe_dump(shown, sort_keys=False)
+        return yaml_of(shown)
 
     def _script(self, job: str) -> Path:
         return self._folder / f"{job}.sh"
@@ -155,19 +148,15 @@ def refusal(where: str, status: int, said: str) -> EngineAway | Unplaceable:
     """Return the error that an answer stands for: the head passes a node's 400 on as its 500."""
     words = next((line for line in reversed(said.splitlines()) if line.strip()), f"status {status}")
     if (status < BROKEN and status not in BUSY) or f"status code {BAD_REQUEST}" in said:
-        return Unplaceable(f"{where} refuses: {words[:WORDS]}")
-    return EngineAway(f"{where} does not answer: {words[:WORDS]}")
+        return Unplaceable(f"{where} refuses: {one_line(words)}")
+    return EngineAway(f"{where} does not answer: {one_line(words)}")
 
 
 # --- what is asked of Ray ---------------------------------------------------------------------
 
 
 def settings_of(told: Mapping[str, str]) -> RaySettings:
-    """Return the settings of a cluster."""
-    known = RaySettings.__slots__
-    strange = [key for key in told if key not in known]
-    if strange:
-        raise SettingsError(f"settings.{strange[0]} is not known to ray; it has {', '.join(known)}")
+    check_settings("ray", told, RaySettings.__slots__)
     settings = RaySettings(**told)
     if not settings.address.startswith(("http://", "https://")):
         raise SettingsError(
@@ -179,7 +168,6 @@ def settings_of(told: Mapping[str, str]) -> RaySettings:
 
 
 def more_resources(settings: RaySettings) -> dict[str, float]:
-    """Return the further resources that are set."""
     found: dict[str, float] = {}
     for word in filter(None, (each.strip() for each in settings.resources.split(","))):
         name, _, number = word.rpartition(":")
@@ -269,20 +257,12 @@ class Record:
         return (self.metadata or {}).get(key, "")
 
 
-STATES: Mapping[str, JobState] = {
-    "PENDING": JobState.WAITING,
-    "RUNNING": JobState.RUNNING,
-}
+STATES = {"PENDING": JobState.WAITING, "RUNNING": JobState.RUNNING}
 """Statuses of jobs; all others are ends."""
 
 
 def job_of(record: Record, *, asked: bool) -> Job:
-    """Return an island's job.
-
-    Args:
-        record: as Ray tells it.
-        asked: whether it was asked to end.
-    """
+    """Return an island's job, which may have been asked to end."""
     state = STATES.get(record.status, JobState.ENDED)
     cancelled = record.status == "STOPPED"
     if asked and state is JobState.WAITING:
@@ -313,5 +293,5 @@ def _why(record: Record) -> str:
     lines = [line for line in told if line.strip() and not line.startswith("\t")]
     if record.error_type == _FAILED:
         own = [each for each in lines[1:] if not any(words in each for words in _RAYS_OWN)]
-        return own[-1].strip()[-WORDS:] if own else ""
-    return " ".join(" ".join(lines).split())[:WORDS]
+        return one_line(own[-1]) if own else ""
+    return one_line(" ".join(lines))

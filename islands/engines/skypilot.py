@@ -1,8 +1,5 @@
 """SkyPilot: an island is a managed job, which SkyPilot brings back when its cloud takes it.
 
-    the hub ──launch──▶ SkyPilot's API server ──▶ site-0   a managed job, on hosts of one cloud
-                                              ──▶ site-1   another, of its own recovery
-
 A managed job waits until some cloud has room, and after a preemption it is started on other hosts,
 in another region if need be. So SkyPilot restarts what a cloud took, and the hub what failed by
 itself. No job waits for another. If the hub runs inside a job group of SkyPilot, or `group` names
@@ -27,8 +24,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-import yaml
-
 from islands.engines.engine import (
     ADDRESS,
     RANK,
@@ -38,8 +33,11 @@ from islands.engines.engine import (
     JobState,
     RunMark,
     Unplaceable,
+    check_settings,
+    one_line,
+    yaml_of,
 )
-from islands.protocol.errors import IslandsError, SettingsError, missing_package, not_installed
+from islands.protocol.errors import IslandsError, missing_package, not_installed
 
 SETTINGS = ("group", "workdir")
 """What the engine is told: a job group, by its number or name; a folder that each host gets."""
@@ -47,8 +45,6 @@ LAUNCH_S = 20.0
 """Time in which a launch usually succeeds or fails; one that takes longer waits as a job."""
 CALL_S = 120.0
 """Longest wait for another answer: the API server may have to be started first."""
-WORDS = 400
-"""At most so many characters of what SkyPilot says are passed on."""
 HIDDEN = "(hidden)"
 FIELDS = (
     *("job_id", "job_name", "status", "recovery_count", "failure_reason", "details"),
@@ -90,13 +86,8 @@ def task_of(
     """Return an island's task, as the YAML of SkyPilot has it.
 
     Set-up lines are part of `run`, since what they do to a shell, such as activating an
-    environment, would be lost at the end of SkyPilot's own `setup`.
-
-    Args:
-        island: what is to be placed.
-        name: the job's name.
-        workdir: folder that SkyPilot copies to each host, and in which the command runs.
-        hide: whether secrets are left out.
+    environment, would be lost at the end of SkyPilot's own `setup`. SkyPilot copies the folder
+    `workdir` to each host, where the command runs in it.
     """
     needs = island.needs
     resources = {
@@ -123,17 +114,6 @@ def task_of(
 def _ranks() -> str:
     first = '"$(printf \'%s\\n\' "$SKYPILOT_NODE_IPS" | head -n 1)"'
     return f'export {RANK}="$SKYPILOT_NODE_RANK"\nexport {ADDRESS}={first}\n'
-
-
-class _Lines(yaml.SafeDumper):
-    """Writes texts of several lines as they are read."""
-
-    def represent_str(self, data: str) -> yaml.ScalarNode:
-        style = "|" if "\n" in data else None
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style)
-
-
-_Lines.add_representer(str, _Lines.represent_str)
 
 
 # --- what SkyPilot tells ----------------------------------------------------------------------
@@ -176,8 +156,7 @@ def _code(status: str, reason: str) -> int | None:
 
 def words(told: object) -> str:
     """Return what SkyPilot says on one line, without its colours."""
-    line = " ".join(COLOURS.sub("", str(told)).split())
-    return line if len(line) <= WORDS else f"{line[:WORDS]}…"
+    return one_line(COLOURS.sub("", str(told)))
 
 
 def error_of(error: BaseException) -> IslandsError:
@@ -267,13 +246,7 @@ def begin(call: Callable[[], T]) -> "Future[T]":
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """A launch that takes long.
-
-    Args:
-        name: the island's name.
-        request: number of the request.
-        launched: done when the job is in the queue, or the launch has failed.
-    """
+    """A launch that takes long: done when the job is in the queue, or it has failed."""
 
     name: str
     request: str
@@ -291,16 +264,7 @@ class SkyPilot:
     The name of a job is unique, as SkyPilot does not refuse a second one: the run's mark, the
     island's name, the number of the attempt and four random digits. It is known before SkyPilot has
     given the job a number, which takes minutes where its jobs controller must be started first;
-    until then the job is listed from memory.
-
-    Args:
-        of: the run whose jobs it places.
-        settings: `group` and `workdir`, both optional.
-        api: its API server; by default by the package.
-        launch_s: longest wait for a launch before it counts as one that takes long.
-
-    Raises:
-        SettingsError: there is no such setting.
+    until then the job is listed from memory, as a launch that takes longer than `launch_s`.
     """
 
     poll_s = 20.0
@@ -312,10 +276,7 @@ class SkyPilot:
         api: Api | None = None,
         launch_s: float = LAUNCH_S,
     ) -> None:
-        strange = [key for key in settings if key not in SETTINGS]
-        if strange:
-            known = ", ".join(SETTINGS)
-            raise SettingsError(f"settings.{strange[0]} is not known; skypilot has {known}")
+        check_settings("skypilot", settings, SETTINGS)
         self._of = of
         self._settings = settings
         self._api = api or Api()
@@ -363,7 +324,7 @@ class SkyPilot:
         task = task_of(island, self._name(island), workdir=workdir, hide=True)
         group = self._settings.get("group")
         attached = "" if group is None else f" --job-group {group}"
-        return f"# sky jobs launch{attached}\n" + yaml.dump(task, Dumper=_Lines, sort_keys=False)
+        return f"# sky jobs launch{attached}\n" + yaml_of(task)
 
     def _name(self, island: Island) -> str:
         return f"{prefix_of(self._of)}{island.name}-{island.attempt}"

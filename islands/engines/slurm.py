@@ -1,17 +1,9 @@
 """Slurm: an island is a batch job, whose one step runs the island's command once on each host.
 
-=====================================  =====================================================
-what happens                           what comes of it
-=====================================  =====================================================
-`scancel`                              SIGTERM to the hosts' commands, SIGKILL after the site's
-                                       KillWait; the island leaves, and is not placed again
-preempted, requeued, a node is lost    the same signal where a node is left; Slurm starts the
-                                       same job again, and its island is admitted anew
-60 s before the end of its time        the same signal; the job ends with 143, and the hub
-                                       places the island again, as a new job
-one host's command ends                the others have a minute, then the step ends, as no
-                                       task of a step can be started again alone
-=====================================  =====================================================
+An island that is cancelled leaves by SIGTERM, and is not placed again. If it is preempted or loses
+a node, Slurm starts the same job again. At the end of its time it ends with 143, and the hub places
+it as a new job. If one host's command ends, the others have a minute, as no task of a step can be
+started again alone.
 
 The batch script only starts `srun`. Slurm signals the step, and no signal is asked for the batch
 shell (`--signal=B:`): it would kill srun, and srun the learners. A learner that leaves by a signal
@@ -38,8 +30,9 @@ from islands.engines.engine import (
     JobState,
     RunMark,
     Unplaceable,
+    check_settings,
 )
-from islands.protocol.errors import DONE, SettingsError
+from islands.protocol.errors import DONE
 from islands.run.hosting.process_output import TOLD_CHARACTERS
 
 OPTIONS = (
@@ -109,25 +102,12 @@ AWAY = (
 
 
 class Slurm:
-    """Islands of one run as batch jobs.
-
-    Args:
-        of: the run.
-        settings: further options of `sbatch`.
-
-    Raises:
-        SettingsError: there is no such option.
-    """
+    """Places islands as batch jobs; settings are further options of `sbatch`."""
 
     poll_s = 10.0
 
     def __init__(self, of: RunMark, settings: Mapping[str, str]) -> None:
-        for key in settings:
-            if key not in OPTIONS:
-                raise SettingsError(
-                    f"settings.{key} is not known; with the engine slurm they may have "
-                    f"{', '.join(OPTIONS)}"
-                )
+        check_settings("slurm", settings, OPTIONS)
         self._of = of
         self._settings = dict(settings)
 
@@ -244,18 +224,12 @@ def mark_of(island: Island) -> str:
 
 def environment(mine: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the hub's process that commands of Slurm are given."""
-    return {
-        name: value for name, value in mine.items() if name in KEPT or not name.startswith(LEFT_OUT)
-    }
+    return {k: v for k, v in mine.items() if k in KEPT or not k.startswith(LEFT_OUT)}
 
 
 def given(mine: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the hub's process that an island's job is given."""
-    return {
-        name: value
-        for name, value in mine.items()
-        if name in GIVEN or name.startswith(GIVEN_BEGINNINGS)
-    }
+    return {k: v for k, v in mine.items() if k in GIVEN or k.startswith(GIVEN_BEGINNINGS)}
 
 
 # --- what Slurm says ------------------------------------------------------------------------------

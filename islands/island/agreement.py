@@ -12,12 +12,9 @@ all hosts, as parts of it are collective operations of their devices. So:
    the first two boundaries are 0, so every host knows a word before it has to.
 
 No step waits for a command that is on its way: a host whose link is slow delays what its island
-adopts, and never its steps. A host can be ahead of rank 0 by the one step that is dispatched
-before the last has ended, and words are told two boundaries ahead. While no step may be taken, a
-host waits at its next boundary for the word of it, and rank 0 gives one whenever there is news.
-
-A rank that dies between a command and its word ends the island, as any rank does: what was agreed
-and not carried out is lost with the incarnation, and the next one begins with an empty log.
+adopts, and never its steps. While no step may be taken, a host waits at its next boundary for the
+word of it, and rank 0 gives one whenever there is news. A rank that dies ends the island, and the
+next incarnation begins with an empty log.
 """
 
 from collections import deque
@@ -53,8 +50,7 @@ class Leader:
     def arrive(self, held: int) -> tuple[int, int, int]:
         """Come to the next boundary, when all hosts hold the commands up to number `held`.
 
-        Returns:
-            The word of this boundary; the later boundary whose word this decides; and that word.
+        Return the word of this boundary, the later one whose word this decides, and that word.
         """
         self._told.append(max(held, self._told[-1]))
         self._done = self._told.popleft()
@@ -67,7 +63,7 @@ class Leader:
 
 
 class Follower:
-    """The words that a follower was told."""
+    """The words that a follower has received."""
 
     def __init__(self) -> None:
         self.boundary = 0
@@ -148,7 +144,7 @@ class Holdings:
         self._held[rank] = max(held, self._held[rank])
 
     def common(self, issued: int) -> int:
-        """Return the number up to which all hosts hold the commands."""
+        """Return the number up to which all hosts hold commands."""
         return min([issued, *self._held.values()])
 
 
@@ -164,7 +160,6 @@ class Itinerary:
         self._newest: deque[Arrival] = deque(maxlen=ARRIVALS_KEPT)
 
     def note(self, arrival: Arrival) -> None:
-        """Take in the next boundary."""
         self._newest.append(arrival)
 
     def differing(self, theirs: Arrival) -> Arrival | None:

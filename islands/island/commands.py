@@ -1,7 +1,7 @@
 """The commands of a boundary: as the thread that steps receives them, and as messages among hosts.
 
 `agreement.py` has the rules. A boundary waits in one case alone: a follower that is two boundaries
-ahead of the leader, or stands still, waits for the leader's word. An island that fails ends the
+ahead of the leader, or may take no step, waits for the leader's word. An island that fails ends the
 boundaries of each host at its next one, and nothing is carried out there.
 
 As messages, the fields of a command travel in one, and each of its arrays in one of its own. A
@@ -34,8 +34,7 @@ from islands.protocol.learner import actions
 class _HostCommands:
     """The part of a rank's commands that is the same for all ranks.
 
-    Args:
-        over: told, on the thread that steps, that no boundary follows.
+    It calls `over` on the thread that steps, once no boundary follows.
     """
 
     agreed = True
@@ -56,7 +55,7 @@ class _HostCommands:
             self._changed.notify()
 
     def wake(self) -> None:
-        """Do nothing: what a boundary waits for comes as a command."""
+        """What a boundary waits for comes as a command."""
 
     def _carried_out(self, entries: Sequence[LogEntry]) -> list[actions.EngineAction | BookCopy]:
         """Return the entries of a boundary that its thread carries out; the end is noted here."""
@@ -71,10 +70,8 @@ class _HostCommands:
 class LeaderCommands(_HostCommands):
     """The commands of rank 0, which numbers them and decides at which boundary they are due.
 
-    Args:
-        send: sends numbered commands to the followers; called on the loop.
-        own: returns a command with this host's shares of its arrays.
-        decided: told, on the thread that steps, the word of a later boundary.
+    It sends them to the followers on the loop, carries out its `own` form of each, and reports each
+    later boundary's word to `decided` on the thread that steps.
     """
 
     def __init__(
@@ -97,7 +94,6 @@ class LeaderCommands(_HostCommands):
 
     @property
     def boundary(self) -> int:
-        """Number of boundaries that this host has come to."""
         return self._words.boundary
 
     # --- on the loop --------------------------------------------------------------------------
@@ -175,9 +171,6 @@ class LeaderCommands(_HostCommands):
 class FollowerCommands(_HostCommands):
     """The commands of another rank, which carries out what the leader's words say.
 
-    Args:
-        over: told, on the thread that steps, that no boundary follows.
-
     Attributes:
         newest: The boundaries that this host came to last, with that at which it waits for its
             word; they reach back to one that rank 0 has come to, if that goes on.
@@ -192,7 +185,6 @@ class FollowerCommands(_HostCommands):
 
     @property
     def boundary(self) -> int:
-        """Number of boundaries that this host has come to."""
         return self._words.boundary
 
     # --- on the loop --------------------------------------------------------------------------
@@ -327,11 +319,9 @@ class Arrivals:
         self._parts: dict[int, dict[int, memoryview]] = {}
 
     def on_head(self, number: int, kind: str, body: dict[str, object], parts: int) -> None:
-        """Take in a command without its arrays."""
         self._heads[number] = kind, body, parts
 
     def on_part(self, number: int, index: int, payload: memoryview) -> None:
-        """Take in an array of a command."""
         self._parts.setdefault(number, {})[index] = payload
 
     def complete(self) -> list[tuple[int, str, dict[str, object], tuple[memoryview, ...]]]:

@@ -15,19 +15,7 @@ from islands.island.leader import LEADER, TICK_S
 from islands.learner.compute import Compute, ComputeEvent, ComputeFailed
 from islands.protocol.errors import FAILED, OF_NO_USE, InvariantError
 from islands.protocol.learner.events import SnapshotTaken, ValueRead
-from islands.protocol.messages.multihost import (
-    CommandIssued,
-    CommandPart,
-    HostFailed,
-    HostHello,
-    HostState,
-    IslandEnds,
-    IslandFormed,
-    LeaderBeat,
-    LeaveAsked,
-    ValueShare,
-    Word,
-)
+from islands.protocol.messages import multihost as messages
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
@@ -39,7 +27,7 @@ class IslandFollower:
 
     def __init__(
         self,
-        hello: HostHello,
+        hello: messages.HostHello,
         network: Network,
         address: str,
         scope: Scope,
@@ -87,7 +75,7 @@ class IslandFollower:
     def leave(self, reason: str) -> None:
         """Ask rank 0 to have the island leave the run; before it has formed, only end."""
         if self._coordinator.done():
-            self._send(LeaveAsked(reason))
+            self._send(messages.LeaveAsked(reason))
         else:
             self.end(Ended(reason, FAILED))
 
@@ -100,7 +88,7 @@ class IslandFollower:
     def fail(self, error: BaseException) -> None:
         """Tell rank 0 that this host cannot go on, and end."""
         ended = Ended.of(error, self._hello.rank)
-        self._send(HostFailed(ended.reason, mistake=ended.code == OF_NO_USE))
+        self._send(messages.HostFailed(ended.reason, mistake=ended.code == OF_NO_USE))
         self.end(ended)
 
     def _on_event(self, event: ComputeEvent) -> None:
@@ -118,28 +106,28 @@ class IslandFollower:
     def _give(self, kind: str, payload: memoryview) -> None:
         number = self._given[kind]
         self._given[kind] += 1
-        self._send(ValueShare(kind, number), (payload,), f"{kind}-{number}")
+        self._send(messages.ValueShare(kind, number), (payload,), f"{kind}-{number}")
 
     def _on_message(self, envelope: Envelope) -> None:
         self._silent_ticks = 0
         match envelope.body:
-            case IslandFormed(coordinator):
+            case messages.IslandFormed(coordinator):
                 if not self._coordinator.done():
                     self._coordinator.set_result(coordinator)
-            case CommandIssued(number, kind, body, parts):
+            case messages.CommandIssued(number, kind, body, parts):
                 self._arrivals.on_head(number, kind, body, parts)
                 self._take_commands()
-            case CommandPart(number, index) if len(envelope.payload) == 1:
+            case messages.CommandPart(number, index) if len(envelope.payload) == 1:
                 self._arrivals.on_part(number, index, envelope.payload[0])
                 self._take_commands()
-            case Word(boundary, upto):
+            case messages.Word(boundary, upto):
                 self.commands.on_word(boundary, upto)
-            case IslandEnds(reason, code, rank):
+            case messages.IslandEnds(reason, code, rank):
                 if code == FAILED and not self._coordinator.done():
                     self._refused = reason  # dialled again: what was there may be lost
                 else:
                     self.end(Ended(reason, code, rank))
-            case LeaderBeat():
+            case messages.LeaderBeat():
                 pass
             case body:
                 self.fail(InvariantError(f"rank 0 sent {type(body).__name__}, out of place"))
@@ -157,7 +145,7 @@ class IslandFollower:
 
     def _tell_state(self) -> None:
         commands, compute = self.commands, self._compute
-        state = HostState(
+        state = messages.HostState(
             held=self._arrivals.held,
             boundary=commands.boundary,
             doing=commands.doing,

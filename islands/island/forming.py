@@ -34,7 +34,7 @@ class Ended:
 
     @classmethod
     def of(cls, error: BaseException, rank: int | None = None) -> Self:
-        """The end by an error; the lines that help to mend it come first."""
+        """Return the end by an error; the lines that help to mend it come first."""
         detail = error.detail if isinstance(error, IslandsError) else ""
         return cls(f"{detail}{str(error) or repr(error)}", exit_code_of(error), rank)
 
@@ -85,7 +85,7 @@ def misfit(
 
 
 def disagreement(who: str, theirs: Arrival, own: Arrival) -> str:
-    """Return the sentence that tells that a host's loop takes another way than rank 0's."""
+    """Return the sentence that a host's loop takes another way than rank 0's."""
     return (
         f"{who} came to boundary {theirs.boundary} after {theirs.steps} steps {theirs.to}, and "
         f"rank 0 after {own.steps} steps {own.to}: all processes must come to the same boundaries, "

@@ -1,7 +1,7 @@
 """Which host of an island is lost or stuck, as its leader judges it, by counted seconds.
 
 The leader ticks once a second. It counts its own ticks rather than time, since a leader that was
-suspended itself must not blame others: while it stood still, it did not tick.
+suspended itself must not blame others.
 
 A host is *lost* once it was silent for `SILENT_TICKS`. It is *stuck* once it has come to no
 boundary for the time that the run's settings give to a step, while it neither compiles nor waits
@@ -69,15 +69,10 @@ class HostRecord:
 
 
 class Health:
-    """The health of all hosts of an island.
+    """The health of all hosts of an island, which have names for people by rank.
 
-    Args:
-        hosts: name for people, by rank.
-        stalled_s: least time without a boundary after which a host is stuck.
-        compile_s: the same while it compiles, or before one of its steps was measured.
-
-    Attributes:
-        blamed: Rank of the host for which the island must end; None if it cannot be told.
+    A host is stuck after `stalled_s` without a boundary, or `compile_s` while it compiles or before
+    one of its steps was measured. `blamed` is the host for which the island must end, if one is.
     """
 
     def __init__(self, hosts: Mapping[int, str], *, stalled_s: float, compile_s: float) -> None:

@@ -28,11 +28,7 @@ from messaging.websocket.network import WebsocketNetwork
 
 @dataclass(frozen=True, slots=True)
 class HostPlace:
-    """Which process of an island this one is.
-
-    Attributes:
-        address: The host:port at which rank 0 serves the others.
-    """
+    """Which process of an island this one is, and host:port at which rank 0 serves the others."""
 
     rank: int
     hosts: int
@@ -42,14 +38,8 @@ class HostPlace:
 class IslandHost:
     """One process of an island, from its links to the others to its learner.
 
-    Args:
-        facts: what must be equal on all of them beside the name and the run, by what it is.
-        fail: told what this process cannot go on after.
-        leave: called with the reason when another process was asked to end.
-
-    Attributes:
-        network: Links to the other processes; the owner opens it on rank 0, and closes it.
-        side: What leads or follows.
+    Facts must be equal on all of them, beside the name and the run. When another process was asked
+    to end, it calls `leave` with the reason. The owner opens the network on rank 0, and closes it.
     """
 
     def __init__(
@@ -102,11 +92,7 @@ class IslandHost:
     async def meet(self, coordinator: str = "") -> str:
         """Wait until all processes are here; from then on they end together.
 
-        Args:
-            coordinator: address of the coordinator of JAX, which rank 0 tells.
-
-        Returns:
-            The address that rank 0 tells.
+        Return the address of the coordinator of JAX, which rank 0 gives.
         """
         if isinstance(self.side, IslandFollower):
             return await self.side.form()

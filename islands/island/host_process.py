@@ -64,11 +64,7 @@ CONNECT_S = 120
 
 
 class HostProcess:
-    """One host's process of an island.
-
-    Args:
-        options: options of the learner, which are the same on all hosts but for the rank.
-    """
+    """One host's process; the options are the same on all hosts of the island but for the rank."""
 
     def __init__(self, options: LearnerOptions) -> None:
         assert options.name is not None, "checked with the options"

@@ -23,19 +23,7 @@ from islands.learner.compute import Compute, ComputeEvent, Post
 from islands.protocol.errors import DONE, FAILED, OF_NO_USE
 from islands.protocol.learner.actions import AdoptValue, EngineAction
 from islands.protocol.learner.events import SnapshotTaken, ValueRead
-from islands.protocol.messages.multihost import (
-    CommandIssued,
-    CommandPart,
-    HostFailed,
-    HostHello,
-    HostState,
-    IslandEnds,
-    IslandFormed,
-    LeaderBeat,
-    LeaveAsked,
-    ValueShare,
-    Word,
-)
+from islands.protocol.messages import multihost as messages
 from islands.protocol.settings.run import Timing
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
@@ -51,12 +39,8 @@ AHEAD_MAX = 4
 class IslandLeader:
     """Rank 0's side of an island.
 
-    Args:
-        host: name of this host, for people.
-        facts: what must be equal on all hosts, by what it is.
-        leave: called with the reason when a follower was asked to end.
-        replaceable: whether a host that does not belong here may be started anew, and come again;
-            False if all of them are one program of JAX already, so the island ends.
+    A host that does not belong here may be started anew, and come again, if it is `replaceable`;
+    it is not if all of them are one program of JAX already, so that the island ends.
     """
 
     def __init__(
@@ -125,7 +109,7 @@ class IslandLeader:
             stalled_s=timing.scaled(timing.stalled_s),
             compile_s=timing.scaled(timing.compile_s),
         )
-        self._broadcast(IslandFormed(coordinator))
+        self._broadcast(messages.IslandFormed(coordinator))
         self._scope.spawn(self._tick(), "health")
 
     @property
@@ -133,11 +117,11 @@ class IslandLeader:
         """The ranks that have not told anything yet."""
         return [rank for rank in range(1, self._hosts) if rank not in self._names]
 
-    def _on_hello(self, connection: int, hello: HostHello) -> None:
+    def _on_hello(self, connection: int, hello: messages.HostHello) -> None:
         refused = misfit(hello, hosts=self._hosts, facts=self._facts, here=self._names)
         if refused is not None:
             self._say(f"a host was refused: {refused.reason}")
-            self._send(connection, IslandEnds(refused.reason, refused.code))
+            self._send(connection, messages.IslandEnds(refused.reason, refused.code))
             self._drop(connection, refused.reason)
             if refused.code == OF_NO_USE and not self._replaceable:
                 self.end(refused)
@@ -157,7 +141,7 @@ class IslandLeader:
         if self.ended.done():
             return
         self.ended.set_result(ended)
-        self._broadcast(IslandEnds(ended.reason, ended.code, ended.rank))
+        self._broadcast(messages.IslandEnds(ended.reason, ended.code, ended.rank))
         for connection in list(self._ranks):
             self._drop(connection, "the island ends")
         self.commands.abandon()
@@ -184,7 +168,7 @@ class IslandLeader:
         assert self._health is not None, "it has begun"
         while not self.ended.done():
             await asyncio.sleep(TICK_S)
-            self._broadcast(LeaderBeat())
+            self._broadcast(messages.LeaderBeat())
             commands, compute = self.commands, self._compute
             self._health.hosts[0].on_state(
                 commands.boundary,
@@ -209,7 +193,6 @@ class IslandLeader:
     # --- the compute of the learner's actor ---------------------------------------------------
 
     def trains(self, compute: Compute, shared: HostShares) -> None:
-        """Take the thread that steps on this host."""
         self._compute, self._shared = compute, shared
 
     @property
@@ -288,16 +271,16 @@ class IslandLeader:
             kind, body = type(entry).__name__, body_of(entry)
             for connection, rank in self._ranks.items():
                 arrays = arrays_of(self._for(rank, entry))
-                self._send(connection, CommandIssued(number, kind, body, len(arrays)))
+                self._send(connection, messages.CommandIssued(number, kind, body, len(arrays)))
                 for index, array in enumerate(arrays):
-                    part, topic = CommandPart(number, index), f"command-{number}-{index}"
+                    part, topic = messages.CommandPart(number, index), f"command-{number}-{index}"
                     self._send(connection, part, (array,), topic)
 
     def _on_decided(self, boundary: int, upto: int) -> None:
         """Tell the followers a word, and number what had to wait; called by the compute thread."""
 
         def tell() -> None:
-            self._broadcast(Word(boundary, upto))
+            self._broadcast(messages.Word(boundary, upto))
             self.commands.flow()
 
         with suppress(RuntimeError):  # the loop is closed, as the island has ended
@@ -315,7 +298,7 @@ class IslandLeader:
 
     def _on_message(self, connection: int, envelope: Envelope) -> None:
         body, rank = envelope.body, self._ranks.get(connection)
-        if isinstance(body, HostHello):
+        if isinstance(body, messages.HostHello):
             self._on_hello(connection, body)
             return
         if rank is None:
@@ -326,23 +309,23 @@ class IslandLeader:
         record = self._health.hosts[rank]
         record.silent_ticks = 0
         match body:
-            case HostState(held, boundary, doing, idle, compiling):
+            case messages.HostState(held, boundary, doing, idle, compiling):
                 idle = idle or body.over
                 record.on_state(boundary, body.steps, doing, idle=idle, compiling=compiling)
                 self.commands.on_held(rank, held)
                 self._newest[rank] = [Arrival(*each) for each in body.newest]
                 if body.over:
                     self._on_over(rank)
-            case ValueShare(kind) if len(envelope.payload) == 1 and kind in self._gathered:
+            case messages.ValueShare(kind) if len(envelope.payload) == 1 and kind in self._gathered:
                 assert self._shared is not None, "values are shared once the model was made"
                 if self._gathered[kind].ahead(rank) >= AHEAD_MAX * self._shared.fragments:
                     self._drop(connection, "it gave shares of more values than there can be")
                     return
                 self._gather(kind, rank, envelope.payload[0])
-            case HostFailed(reason, mistake):
+            case messages.HostFailed(reason, mistake):
                 told = f"{named(rank, record.host)}: {reason}"
                 self.end(Ended(told, OF_NO_USE if mistake else FAILED, rank))
-            case LeaveAsked(reason):
+            case messages.LeaveAsked(reason):
                 self._leave(f"{named(rank, record.host)} was asked to end: {reason}")
             case _:
                 self._drop(connection, "it said what no follower says")

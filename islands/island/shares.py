@@ -41,11 +41,7 @@ class Gathering:
 
 
 class HostShares:
-    """Each host's shares of a model's values.
-
-    Args:
-        model: returns the model, which was made before the first value comes; None before that.
-    """
+    """Each host's shares of the values of a model, which is made before the first value comes."""
 
     def __init__(self, model: Callable[[], Model | None], hosts: int) -> None:
         self._made = model
@@ -79,13 +75,9 @@ def cut(payload: memoryview, ranges: Ranges, size: int) -> memoryview:
 
 
 def assembled(shares: Sequence[memoryview], ranges: Sequence[Ranges], size: int) -> memoryview:
-    """Return a whole value from the shares of all hosts.
+    """Return a whole value, in the precision of the shares of all hosts, which lie in these ranges.
 
-    Args:
-        ranges: the shares, in the same order; elements that several hosts hold are equal.
-
-    Returns:
-        The bytes of the whole value, in the precision of the shares.
+    Elements that several hosts hold are equal.
     """
     lengths = [size_of(share) for share in ranges]
     each = sum(share.nbytes for share in shares) // sum(lengths)

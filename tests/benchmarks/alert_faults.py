@@ -11,7 +11,7 @@ from functools import partial
 from math import nan
 from pathlib import Path
 
-from islands.lab.faults.paths import HOST, free_port
+from islands.lab.faults.proxy import HOST, free_port
 from islands.lab.toys.toy import SleepingDevice
 from islands.lab.toys.toy_workload import Accelerator, Sleeping
 from islands.model.interfaces import LearnerDevices, PendingStep, Trainer

@@ -3,6 +3,7 @@
 What stands in a manifest is run as it stands: only paths and addresses are those of here.
 """
 
+import asyncio
 import contextlib
 import os
 import re
@@ -10,13 +11,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tests.engines.kubernetes_api import KubernetesApi, Object
-from tests.integration.programs import Program, Room, clean_environment
+from tests.integration.programs import LOOK_S, Program, Room, clean_environment
 
 Manifest = dict[str, Any]
 INDEX = "metadata.labels['batch.kubernetes.io/job-completion-index']"
@@ -161,3 +162,22 @@ class Controllers:
             for name, pod in list(self.api.objects["pods"].items())
             if name.startswith(f"{jobset}-hosts-") and pod["status"]["phase"] == phase
         }
+
+
+@contextlib.asynccontextmanager
+async def stepping(controllers: Controllers) -> AsyncIterator[None]:
+    """Let controllers do their work while the block runs."""
+
+    async def step() -> None:
+        while True:
+            controllers.step()
+            await asyncio.sleep(LOOK_S)
+
+    try:
+        async with asyncio.TaskGroup() as group:  # noqa: TID251  real time
+            task = group.create_task(step())
+            yield
+            task.cancel()
+    finally:
+        for program in controllers.pods.values():
+            kill(program)

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from islands.lab.faults.paths import free_port
+from islands.lab.faults.proxy import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 MISSING = None if find_spec("aiohttp_cors") else "it needs: pip install 'ray[default]'"
@@ -117,11 +117,6 @@ class RayCluster:
         """Kill a job's supervising actor by `ray.kill`."""
         self.ask("kill", job=job)
 
-    def lose_all(self) -> None:
-        """Kill the whole cluster, its head at last."""
-        self.ask("lose_all")
-        self.close()
-
 
 @contextlib.contextmanager
 def cluster_of(nodes: int, *, cpus: int = 2) -> Iterator[RayCluster]:
@@ -154,10 +149,10 @@ async def begun(word: str) -> int:
     return found[0]
 
 
-async def gone(word: str, *, but: int = 0) -> None:
-    """Wait until no process has a word on its command line, or no more than some."""
+async def gone(word: str) -> None:
+    """Wait until no process has a word on its command line."""
     async with asyncio.timeout(LIMIT_S):
-        while len(processes_with(word)) > but:  # noqa: ASYNC110  (no event comes from there)
+        while processes_with(word):  # noqa: ASYNC110  (no event comes from there)
             await asyncio.sleep(LOOK_S)
 
 
@@ -194,11 +189,6 @@ class _Host:
 
     def lose(self, node: str) -> None:
         self._cluster.remove_node(self._nodes.pop(node), allow_graceful=False)
-
-    def lose_all(self) -> None:
-        self._ray().shutdown()
-        for node in (*self._nodes.values(), self._cluster.head_node):
-            self._cluster.remove_node(node, allow_graceful=False)
 
     def _ray(self) -> Any:  # noqa: ANN401  (Ray's module)
         import ray

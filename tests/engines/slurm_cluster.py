@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from islands.lab.faults.paths import HOST, free_port
+from islands.lab.faults.proxy import HOST, free_port
 from islands.run.hosting.process_identity import Identity, facts, send_signal
 from tests.integration.programs import Program, Room, clean_environment
 

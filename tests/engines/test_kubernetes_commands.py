@@ -1,27 +1,19 @@
 """What manifests of a hub and of islands say, run as it stands: only paths and addresses change."""
 
-import asyncio
-import contextlib
-import os
 import signal
-import sys
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from shutil import which
 
 import pytest
 import yaml
 
 from islands.engines.engine import RunMark
 from islands.engines.hub import Joining, island_of
-from islands.engines.kubernetes_manifests import Mark, Placed, island_jobset
+from islands.engines.kubernetes_manifests import Placed, island_jobset
 from islands.engines.needs import Needs
-from islands.lab.faults.paths import free_port
-from tests.engines.kubernetes_api import KubernetesApi, served
-from tests.engines.kubernetes_host import Containers, Controllers, Manifest, kill
+from islands.lab.faults.proxy import free_port
+from tests.engines.kubernetes_host import Containers, Manifest
 from tests.integration.programs import (
-    LOOK_S,
     ROOT,
     Room,
     control,
@@ -69,7 +61,7 @@ async def deployed(room: Room) -> tuple[Containers, Manifest, dict[str, Manifest
     islands = {
         name: island_jobset(
             island_of(name, needs, joining),
-            Placed(Mark("test"), name, {"ISLANDS_TOKEN": (name, "token")}),
+            Placed(name, {"ISLANDS_TOKEN": (name, "token")}),
         )
         for name, needs in entries.items()
     }
@@ -119,88 +111,3 @@ async def test_a_run_goes_as_its_manifests_say(tmp_path: Path) -> None:
         summary = summary_of(run) or {}
         assert imbalance(summary) == 0
         assert incarnations(summary) == {"one-0": 2, "pair-0": 1}
-
-
-@pytest.mark.long(
-    "tests/engines/test_kubernetes_jobs.py::test_an_island_runs_once_all_of_its_hosts_do"
-)
-async def test_a_hub_outside_places_islands_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    if which("kubectl") is None:
-        pytest.skip("this host has no kubectl")
-    api = KubernetesApi()
-    names = {":7200": f":{free_port()}", "python": sys.executable}
-
-    def secret(name: str, key: str) -> str:
-        return str(api.objects["secrets"][name]["stringData"][key])
-
-    async with open_room(tmp_path) as room:
-        controllers = Controllers(api, Containers(room, names, secret))
-        with served(api, tmp_path) as kubeconfig:
-            async with stepping(controllers):
-                await place_and_end(room, api, controllers, kubeconfig)
-
-
-@contextlib.asynccontextmanager
-async def stepping(controllers: Controllers) -> AsyncIterator[None]:
-    """Let controllers do their work while the block runs."""
-
-    async def step() -> None:
-        while True:
-            controllers.step()
-            await asyncio.sleep(LOOK_S)
-
-    try:
-        async with asyncio.TaskGroup() as group:  # noqa: TID251  real time
-            task = group.create_task(step())
-            yield
-            task.cancel()
-    finally:
-        for program in controllers.pods.values():
-            kill(program)
-
-
-async def place_and_end(
-    room: Room, api: KubernetesApi, controllers: Controllers, kubeconfig: Path
-) -> None:
-    islands = {
-        name: {
-            "engine": "kubernetes",
-            "hosts": hosts,
-            "image": "none",
-            "learner": {"threads": 1},
-            "settings": {"kubeconfig": str(kubeconfig)},
-        }
-        for name, hosts in (("one", 1), ("pair", 2))
-    }
-    config = write_config(
-        room.folder / "run.yaml", run={"budget_tokens": 10**9}, islands=islands, learners=0
-    )
-    place = f"127.0.0.1:{free_port()}"
-    command = ("run", config, "--folder", "run", "--listen", place)
-    outside = {"NO_PROXY": "127.0.0.1", "PYTHONPATH": os.pathsep.join(["", str(ROOT), *sys.path])}
-    hub = room.start("islands.cli", *command, environment=outside)
-    run = room.folder / "run"
-    first = ("one-0", "pair-0")
-    await room.wait(lambda: all(logged(run, "admitted", name=name) for name in first))
-    assert len(api.objects["jobsets"]) == 2
-
-    kill(next(program for pod, program in controllers.pods.items() if "-one-0-" in pod))
-    await room.wait(lambda: len(logged(run, "admitted", name="one-0")) > 1)
-
-    hub.process.kill()
-    await room.ended(hub)
-    hub = room.start("islands.cli", *command, environment=outside)
-    await room.wait(
-        lambda: all(logged(run, "recognised", name=name) for name in ("one-0", "pair-0"))
-    )
-    await control(room, "add", "one")
-    await room.wait(lambda: logged(run, "admitted", name="one-1"))
-    assert len(api.objects["jobsets"]) == 3, "none is placed twice"
-
-    await control(room, "drain", "pair-0")
-    await room.wait(lambda: not any("-pair-0-" in name for name in controllers.pods))
-    await control(room, "stop")
-    assert await room.ended(hub) == 0, str(hub)
-    await room.wait(lambda: not controllers.pods)
-    assert imbalance(summary_of(run) or {}) == 0
-    assert all(each.get("status") for each in api.objects["jobsets"].values()), "all have ended"

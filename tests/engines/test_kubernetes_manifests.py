@@ -9,20 +9,18 @@ import pytest
 import yaml
 
 from islands.cli.parsing import parse
-from islands.engines.engine import ADDRESS, RANK, Island, RunMark, Unplaceable
+from islands.engines.engine import ADDRESS, RANK, Island, RunMark, Unplaceable, yaml_of
 from islands.engines.hub import Joining, island_of
 from islands.engines.kubernetes import Kubernetes
 from islands.engines.kubernetes_manifests import (
     SPOT,
     ClusterSettings,
     Manifest,
-    Mark,
     Placed,
     dns_label,
     island_jobset,
     jobset_name,
     literal,
-    text_of,
 )
 from islands.engines.needs import read_islands
 from islands.protocol.errors import SettingsError
@@ -61,14 +59,14 @@ ISLANDS: Mapping[str, Mapping[str, object]] = {
     "GPUs of several hosts, by Kueue, on spot nodes": GPUS,
     "TPUs, a loop of one's own, an image, a region": TPUS,
 }
-PLACED = Placed(Mark("first"), "first-site-0", {"ISLANDS_TOKEN": ("first-site-0", "token")})
+PLACED = Placed("first-site-0", {"ISLANDS_TOKEN": ("first-site-0", "token")})
 
 
 def made(entry: str) -> Manifest:
     """The JobSet of an entry's island, as kubectl reads it."""
     (needs,) = read_islands({"site": {"image": "example/islands:1", **ISLANDS[entry]}}).values()
     joining = Joining(OF, "ws://first-hub:7070/supervisor", "hush", task="a:b")
-    text = text_of(island_jobset(island_of("site-1", needs, joining), PLACED))
+    text = yaml_of(island_jobset(island_of("site-1", needs, joining), PLACED))
     found: Manifest = yaml.safe_load(text)
     return found
 

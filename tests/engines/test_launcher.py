@@ -24,7 +24,9 @@ CALL_S = 0.1
 class Desk:
     """A launcher over an engine in memory, and what it told."""
 
-    def __init__(self, engine: MemoryEngine, records: Path | None = None) -> None:
+    def __init__(
+        self, engine: MemoryEngine, records: Path | None = None, *, far: MemoryEngine | None = None
+    ) -> None:
         self.engine = engine
         self.ends: list[tuple[str, ProcessEnd]] = []
         self.said: list[str] = []
@@ -35,8 +37,9 @@ class Desk:
             lambda _: InlineWorker(lambda: CALL_S),
             lambda: 1e9 + asyncio.get_running_loop().time(),
         )
-        placements = Placements({"site": "slurm"}, known)
-        self.launcher = EngineLauncher({"site": engine}, placements, self._island, records, host)
+        engines = {"site": engine} if far is None else {"site": engine, "far": far}
+        placements = Placements(dict(zip(engines, ("slurm", "ray"), strict=False)), known)
+        self.launcher = EngineLauncher(engines, placements, self._island, records, host)
 
     def _island(self, name: str) -> Island:
         return island_of(name, Needs("slurm"), Joining(OF, "ws://hub:7070/supervisor"))
@@ -77,14 +80,32 @@ async def test_a_whole_fleet_is_placed_by_one_list(tmp_path: Path) -> None:
 
 
 @virtual
-async def test_an_island_whose_placing_was_cut_off_is_not_placed_twice() -> None:
+async def test_an_engine_that_is_away_keeps_no_other_waiting() -> None:
+    far = MemoryEngine()
+    desk = Desk(MemoryEngine(), far=far)
+    far.away = "connection refused"
+    desk.launcher.start("far-0")
+    desk.launcher.start("site-0")
+    await asyncio.sleep(1.0)
+    assert [island.name for island in desk.engine.given] == ["site-0"]
+    far.away = ""
+    await desk.until(lambda: len(far.given) == 1)
+    assert "ray (far) answers again" in desk.said
+    assert desk.ends == []
+    desk.launcher.close()
+
+
+@pytest.mark.parametrize("poll_s", [1.0, 5.0, 10.0, 60.0])
+@virtual
+async def test_an_island_whose_placing_was_cut_off_is_not_placed_twice(poll_s: float) -> None:
     engine = MemoryEngine()
+    engine.poll_s = poll_s
     desk = Desk(engine)
     desk.launcher.start("site-0")
     await asyncio.sleep(1.0)
     engine.cut = "connection reset after the request"
     desk.launcher.start("site-1")
-    await asyncio.sleep(60.0)
+    await asyncio.sleep(3 * poll_s + 60.0)
     assert [island.name for island in engine.given] == ["site-0", "site-1"]
     assert desk.launcher.names() == ["site-0", "site-1"]
     assert [job for job, _ in engine.ended] == []

@@ -121,7 +121,7 @@ def test_needs_become_what_the_jobs_api_is_asked_for() -> None:
     [
         (
             {"adress": "head:6379"},
-            "settings.adress is not known to ray; it has address, folder, resources",
+            "settings.adress is not known to ray; it may have address, folder, resources",
         ),
         ({"address": "head:6379"}, f"settings.address is 'head:6379'; it must be {URL}"),
         ({"resources": "fast"}, f"settings.resources is 'fast'; {MUST_BE}"),

@@ -109,7 +109,9 @@ def test_describing_asks_nobody_and_hides_secrets() -> None:
 
 
 def test_a_setting_that_is_not_known_is_told() -> None:
-    with pytest.raises(SettingsError, match=r"settings\.zone is not known; .* group, workdir"):
+    with pytest.raises(
+        SettingsError, match=r"settings\.zone is not known to skypilot; .* group, wo"
+    ):
         SkyPilot(MARK, {"zone": "a"})
 
 

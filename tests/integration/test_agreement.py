@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from islands.cli.parsing import parse
 from islands.cli.run import make_hub
 from islands.files.tailing import Tail
-from islands.lab.faults.paths import HOST, free_port
+from islands.lab.faults.proxy import HOST, free_port
 from islands.metrics.service import metrics_served
 from islands.metrics.site import METRICS, STATUS
 from islands.metrics.sources import HubSource

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from islands.lab.faults.paths import free_port
+from islands.lab.faults.proxy import free_port
 from tests.compiling import QUICKLY_COMPILED
 from tests.integration.programs import (
     Program,

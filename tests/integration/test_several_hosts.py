@@ -10,7 +10,7 @@ import pytest
 
 from islands.island.health import SILENT_TICKS
 from islands.island.host_watchdog import ASKED_TO_END
-from islands.lab.faults.paths import free_port
+from islands.lab.faults.proxy import free_port
 from islands.protocol.errors import OF_NO_USE
 from islands.run.hosting.process_identity import facts
 from tests.compiling import QUICKLY_COMPILED

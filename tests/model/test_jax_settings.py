@@ -50,7 +50,7 @@ from islands.model.jax_settings import compiling, enable_compilation_cache
 folder = Path(sys.argv[1]) if sys.argv[1] else None
 enable_compilation_cache(folder)
 if "TOGETHER" in os.environ:
-    from islands.lab.faults.paths import free_port
+    from islands.lab.faults.proxy import free_port
     jax.distributed.initialize(f"localhost:{free_port()}", num_processes=1, process_id=0)
 with compiling("step"):
     print(len(list(folder.glob(".*.lock"))) if folder else 0, "lock")

@@ -35,7 +35,6 @@ def test_a_fault_is_read_with_its_defaults() -> None:
             r"who is syncer; cut happens to the links of a learner",
         ),
         ({"fault": "hang", "who": "syncer"}, r"who is syncer; hang happens to learners alone"),
-        ({"fault": "second", "who": "random"}, r"who is random; second happens to learners alone"),
         ({"fault": "cut", "way": "out"}, r"faults\.one: Invalid enum value 'out'"),
         ({"fault": "latency", "latency_s": -1}, r"latency_s is -1.*; it must be at least 0"),
         (

@@ -75,23 +75,12 @@ Spans = Mapping[str, list[tuple[float, float]]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits that a run must keep.
+    """The limits that a run must keep, and what it promises.
 
-    Args:
-        fragment_elements: number of elements of each fragment.
-        open_rounds_max: most rounds open at once.
-        staleness_max: most versions by which a merged contribution's base may be behind.
-        quorum: least number of contributions with which a round may close.
-        budget_tokens: token budget of the run; None for no budget.
-        batch_tokens: tokens of one step, by learner.
-        records_per_shard: position at which a shard is read to its end.
-        mailbox_most: most messages that may wait in any mailbox.
-        moments_wait_s: longest time for which a first step may wait for a donor's moments.
-        to_contributors: whether a value is sent to its contributors alone.
-        must_finish: whether the tape has to show the end of the run.
-        paced: whether rounds ask all that are eligible.
-        awaits: whether rounds wait for all of like speed, and no adoption discards work.
-        report_late_s: time after which the syncer knows what a learner recorded.
+    Values may be sent `to_contributors` alone, the tape may have to show the end of the run
+    (`must_finish`), and rounds may ask all that are eligible (`paced`), or wait for all of like
+    speed while no adoption discards work (`awaits`). After `report_late_s` the syncer knows what a
+    learner recorded.
     """
 
     fragment_elements: tuple[int, ...]
@@ -146,13 +135,11 @@ class History:
     """The evidence of one tape.
 
     Attributes:
-        lines: entries of all actors, in order.
-        owned: the same without those of a syncer over whose journal another one has started.
+        owned: the lines without those of a syncer over whose journal another one has started.
         effective: the syncer's entries that its last start remembers.
-        contributions: every contribution that a learner recorded as sent, by ticket.
-        senders: names of the learners that sent them, by ticket.
-        totals: all token counts that an incarnation itself recorded, by (name, incarnation).
-        reached: the farthest position an incarnation read, by (name, incarnation, pass, shard).
+        contributions: every contribution that a learner recorded as sent, by ticket, as `senders`.
+        totals: all token counts that an incarnation itself recorded.
+        reached: the farthest position an incarnation read, by its pass and shard at the end.
         undone: sentences about records that a restart lost although they were durable.
     """
 

@@ -94,10 +94,9 @@ def pulls_end_once(history: History, _limits: Limits) -> Iterator[str]:
 class Able:
     """What is known of one learner, by its own record and by the syncer's of its link.
 
-    `since_s` is since when nothing speaks against asking it, `merged` the version of each fragment
-    that contains its last contribution there, `worked` since when it has a step beyond its base,
-    `missed` counts the rounds that did not ask it, and
-    `unmerged` those that were merged without it, since `counted_s`.
+    Since `since_s` nothing speaks against asking it, and `missed` rounds did not; since `counted_s`
+    `unmerged` ones were merged without it. Of each fragment it has the version that contains its
+    last contribution (`merged`), and since when there is a step beyond its base (`worked`).
     """
 
     linked: bool = False
@@ -116,7 +115,6 @@ class Able:
     counted_s: float = 0.0
 
     def begin(self, incarnation: str) -> None:
-        """Forget what an earlier incarnation held and had merged."""
         self.incarnation, self.tokens = incarnation, 0
         self.held, self.merged, self.worked = {}, {}, {}
 
@@ -146,7 +144,6 @@ class Fleet:
     """All learners of a history, as its entries pass by."""
 
     def __init__(self, history: History, limits: Limits) -> None:
-        """Begin before the first entry."""
         self.learners: dict[str, Able] = {}
         self.pulls = OpenPulls()
         self.closing = self.paused = False

@@ -1,17 +1,9 @@
 """The chips of one learner: failures, stalls, slices that go and come back.
 
-A learner's chips lie in slices. A chip fails once in a mean time (MTBI), at random. What a failure
-costs depends on how the learner's own program takes it:
-
-- *Elastic* (`ElasticChips`): it stalls for a short while and goes on without the slice, which is
-  ready again some minutes later. Slices that are ready come back together, at most once in a while,
-  and stall the others once more. A failure within a stall joins it and does not lengthen it.
-- *Not elastic* (`RigidChips`): all chips end the step that they are in, then start again; a spare
-  takes the place of the slice.
-
-Both are the devices of a simulated learner (`fleet.py`), and of the plain event model that has no
-actors (`event_model.py`). They draw from a random stream of their own, so that a learner's failures
-do not depend on what else happens.
+A learner's chips lie in slices. An *elastic* learner stalls for a short while when a chip fails,
+and goes on without its slice, which is ready again some minutes later; one that is not starts all
+its chips again. Failures are drawn from a random stream of their own, so that they do not depend on
+what else happens.
 
 Reference: the event model of Decoupled DiLoCo (arXiv 2604.21428); its times are unpublished, and
 the defaults here were fitted to its two rows of data-parallel training.
@@ -20,7 +12,7 @@ the defaults here were fitted to its two rows of data-parallel training.
 import random
 from dataclasses import dataclass, field
 from math import inf
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from islands.protocol.settings.setting import NOT_NEGATIVE, POSITIVE
 
@@ -30,17 +22,9 @@ TOUCHING_S = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Chips:
-    """The chips of one learner, and what a failure costs it; times in seconds.
+    """The chips of one learner, and what a failure costs it (`GoodputOptions`).
 
-    Attributes:
-        count: chips while no slice is away.
-        slice_chips: chips of a slice, which come and go together.
-        mtbi_s: mean time between the failures of one chip.
-        stall_s: for how long a failure stalls an elastic learner.
-        return_s: from a failure until its slice is ready again.
-        rejoin_every_s: least time between two times at which slices come back.
-        rejoin_stall_s: for how long slices that come back stall an elastic learner.
-        restart_s: for how long a failure stops a learner that is not elastic.
+    `mtbi_s` is the mean time between the failures of one chip.
     """
 
     count: Annotated[float, POSITIVE]
@@ -57,11 +41,7 @@ class Chips:
 class Counted:
     """The chip-seconds that were spent on steps, from one time to another.
 
-    Attributes:
-        from_s: what was before is not counted: the fleet has not lost slices yet.
-        until_s: nor is what comes later.
-        chip_s: chip-seconds of steps.
-        stepped: of what is counted, (start, end) of every time with one step after another.
+    `stepped` has (start, end) of every time with one step after another.
     """
 
     from_s: float = 0.0
@@ -96,27 +76,11 @@ class Counted:
         return min(max(at_s, self.from_s), self.until_s)
 
 
-class Device(Protocol):
-    """Hardware on which a learner steps."""
-
-    counted: Counted
-
-    def step(self, begin_s: float, work_s: float) -> float:
-        """Take a step; returns when it ends.
-
-        Args:
-            begin_s: when it begins, which is not before the last one's end.
-            work_s: how long it takes where nothing fails.
-        """
-
-
 class ElasticChips:
     """Chips that go on without those that failed.
 
-    Args:
-        chips: how many, and what a failure costs.
-        rng: of the times of failures.
-        counted: counts what is stepped.
+    Slices that are ready come back together, at most once in a while, and stall the others once
+    more. A failure within a stall joins it and does not lengthen it.
     """
 
     def __init__(self, chips: Chips, rng: random.Random, counted: Counted) -> None:
@@ -180,13 +144,7 @@ class ElasticChips:
 
 
 class RigidChips:
-    """Chips that all start again when one of them fails.
-
-    Args:
-        chips: how many, and what a failure costs.
-        rng: of the times of failures.
-        counted: counts what is stepped.
-    """
+    """Chips that all start again when one of them fails; a spare takes the place of its slice."""
 
     def __init__(self, chips: Chips, rng: random.Random, counted: Counted) -> None:
         self.counted = counted
@@ -204,3 +162,8 @@ class RigidChips:
         if fails_s > end_s:
             return end_s
         return end_s + self._chips.restart_s
+
+
+Device = ElasticChips | RigidChips
+"""Hardware on which a learner steps: `step` returns when a step ends that begins, and takes so long
+where nothing fails."""

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from islands.lab.experiments.chips import Chips
 from islands.lab.experiments.experiment import Experiment, Pictures
-from islands.lab.experiments.fleet import Cell, Group, Link, Played, lock_step, play
+from islands.lab.experiments.fleet import FleetResult, FleetRun, Group, Link, lock_step, play
 from islands.lab.experiments.plot import Line, chart
 from islands.lab.settings.cells import chosen, run_settings
 from islands.lab.settings.fleets import LEARNERS_MOST, ComparisonOptions
@@ -72,7 +72,7 @@ class Fleet:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class RunKey:
     """Of a run: the entry of its fleet in the file, what is swept, and its seed."""
 
     entry: str
@@ -84,15 +84,15 @@ class Key:
         return f"{self.entry} {self.swept}".rstrip()
 
 
-Runs = Mapping[Key, Played]
+Runs = Mapping[RunKey, FleetResult]
 
 
-def cells_of(options: ComparisonOptions) -> dict[Key, Cell]:
+def cells_of(options: ComparisonOptions) -> dict[RunKey, FleetRun]:
     """Return every run that is asked for."""
     entries = {name: _with_defaults(options.fleet, entry) for name, entry in options.fleets.items()}
     fleets = chosen(Fleet, "fleets", entries, options.baseline, options.only or "")
     return {
-        Key(entry, name.removeprefix(entry).strip(), seed): cell_of(
+        RunKey(entry, name.removeprefix(entry).strip(), seed): cell_of(
             options.run, fleet, seed, f"fleets.{entry}"
         )
         for seed in options.seeds
@@ -114,7 +114,7 @@ def _with_defaults(defaults: Mapping[str, object], entry: object) -> object:
     return found
 
 
-def cell_of(base: RunSettings, fleet: Fleet, seed: int, place: str) -> Cell:
+def cell_of(base: RunSettings, fleet: Fleet, seed: int, place: str) -> FleetRun:
     """Return the run of a fleet with a seed."""
     if all(group.changes for group in fleet.learners):
         raise SettingsError(f"{place}.learners needs a group that is there all the time")
@@ -129,7 +129,7 @@ def cell_of(base: RunSettings, fleet: Fleet, seed: int, place: str) -> Cell:
     settings = run_settings(base, fleet.preset, fleet.run, place)
     if fleet.lock_step:
         settings = replace(lock_step(settings.timing), precision=settings.precision)
-    cell = Cell(
+    cell = FleetRun(
         groups=fleet.learners,
         each=fleet.chips,
         elastic=fleet.elastic,
@@ -149,7 +149,7 @@ def cell_of(base: RunSettings, fleet: Fleet, seed: int, place: str) -> Cell:
     return replace(cell, warmup_s=warmup_s, measured_s=ceil(fleet.steps / interval) * round_s)
 
 
-def period_s(cell: Cell) -> float:
+def period_s(cell: FleetRun) -> float:
     """Return the seconds from one merge to the next, over all fragments, of the slowest link."""
     settings = cell.settings
     own_s = settings.round_interval_steps(settings.fragments) * cell.step_s
@@ -173,7 +173,7 @@ def _bits(settings: RunSettings, precision: Precision) -> float:
 # --- table, figures, picture --------------------------------------------------------------------
 
 
-Rows = Mapping[tuple[str, str], Sequence[Played]]
+Rows = Mapping[tuple[str, str], Sequence[FleetResult]]
 """The runs of all seeds, by entry and what is swept."""
 
 
@@ -191,15 +191,15 @@ def table(options: ComparisonOptions, runs: Runs) -> str:
 
 def by_name(runs: Runs) -> Rows:
     """Return the runs of all seeds, by entry and what is swept."""
-    rows: dict[tuple[str, str], list[Played]] = {}
+    rows: dict[tuple[str, str], list[FleetResult]] = {}
     for key, played in runs.items():
         rows.setdefault((key.entry, key.swept), []).append(played)
     return rows
 
 
-def _swept(rows: Rows) -> tuple[str, dict[str, dict[float, Sequence[Played]]]] | None:
+def _swept(rows: Rows) -> tuple[str, dict[str, dict[float, Sequence[FleetResult]]]] | None:
     """Return what all entries sweep, and their runs by value; None if it is not one number."""
-    units, entries = set[str](), dict[str, dict[float, Sequence[Played]]]()
+    units, entries = set[str](), dict[str, dict[float, Sequence[FleetResult]]]()
     for (entry, swept), played in rows.items():
         unit, _, value = swept.partition("=")
         units.add(unit)
@@ -211,7 +211,9 @@ def _swept(rows: Rows) -> tuple[str, dict[str, dict[float, Sequence[Played]]]] |
 
 
 def _wide(
-    options: ComparisonOptions, unit: str, entries: Mapping[str, Mapping[float, Sequence[Played]]]
+    options: ComparisonOptions,
+    unit: str,
+    entries: Mapping[str, Mapping[float, Sequence[FleetResult]]],
 ) -> list[str]:
     """Return tables with a column for each value: useful steps, and those over the baseline's."""
     values = sorted({value for found in entries.values() for value in found})
@@ -262,16 +264,16 @@ def _long(options: ComparisonOptions, rows: Rows, *, changes: bool) -> str:
     return markdown_table(lines)
 
 
-def _percent(played: Sequence[Played]) -> str:
+def _percent(played: Sequence[FleetResult]) -> str:
     return f"{100 * mean(run.useful for run in played):.1f}"
 
 
-def _rate(played: Sequence[Played]) -> float:
+def _rate(played: Sequence[FleetResult]) -> float:
     """Return useful steps of all learners in the time of one step; above 0."""
     return max(1e-9, mean(run.useful * _present(run) for run in played))
 
 
-def _present(played: Played) -> float:
+def _present(played: FleetResult) -> float:
     """Return the mean number of learners in the measured time."""
     return played.cell.chip_s() / played.cell.each.count / played.cell.measured_s
 
@@ -316,7 +318,7 @@ def pictures(options: ComparisonOptions, runs: Runs) -> Pictures:
     return {} if changing is None else {name: lambda: _over_time(changing)}
 
 
-def _over_time(played: Played) -> bytes:
+def _over_time(played: FleetResult) -> bytes:
     there = list(_presence(played.cell))
     merged = [(at_s, float(number)) for at_s, number in played.training.merges]
     lines = [
@@ -327,7 +329,7 @@ def _over_time(played: Played) -> bytes:
     return chart("learners", lines, "time", top=most)
 
 
-def _presence(cell: Cell) -> Iterator[tuple[float, float]]:
+def _presence(cell: FleetRun) -> Iterator[tuple[float, float]]:
     """Yield (time, learners that are there) at each change, and at the end."""
     changes = sorted(
         (min(at_s, cell.end_s), change)

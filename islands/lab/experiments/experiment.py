@@ -21,13 +21,10 @@ Pictures = Mapping[str, Callable[[], bytes]]
 class Experiment(Generic[Options, Key, Job, Result]):
     """The functions of one experiment.
 
-    Args:
-        jobs: returns every run that is asked for by its key, in the order in which they begin.
-        play: plays one run; a function of a module, which other processes can import.
-        table: returns the table of the results as Markdown.
-        figures: returns the figures of every run, which are written as JSON.
-        pictures: returns what draws each picture of the results, a PNG file, by the file's name.
-        kept: whether the results keep every promise.
+    `jobs` returns the runs by key, in the order in which they begin, and `play` plays one, as a
+    function of a module, which other processes can import. The table of the results is Markdown,
+    the figures are written as JSON, pictures are PNG files by name, and `kept` says whether the
+    results keep every promise.
     """
 
     jobs: Callable[[Options], Mapping[Key, Job]]

@@ -44,46 +44,30 @@ from messaging.simulation.virtual_time import run_virtual
 
 HOUR_S = 3600.0
 
-BATCHES = 1000
-"""Batches of a shard."""
-
+BATCHES = 1000  # of a shard
 ROWS_LEAST, COLUMNS, NOISES = 24, 256, 3
 """The toy: rows of as many values as a block of a quantised contribution has, each fragment as many
 rows as the others."""
 
 LOOK_S = 0.2
-START_S = 100.0
-"""Virtual seconds within which all learners must step, for patience 1."""
-
-SETTLE_S = 5.0
-"""For patience 1: within it all learners step, and a run of a budget has as much time more."""
-
-END_S = 1000.0
-"""Virtual seconds that a fleet may take beyond its time before it is given up."""
-
-MAILBOX_MOST, MESSAGES_EACH = 256, 8
-"""Most messages that may wait in a mailbox, of all learners and of each."""
+START_S, SETTLE_S = 100.0, 5.0
+"""For patience 1: time within which all learners must step, and in which a run of a budget may."""
+END_S = 1000.0  # more than its time, a fleet is given up
+MAILBOX_MOST, MESSAGES_EACH = 256, 8  # that may wait, of all learners and of each
 
 
 def lock_step(timing: Timing) -> RunSettings:
     """Return the settings of data-parallel training as actors: all merge before the next step.
 
-    There is no collective in the actors' protocol. What stands for the all-reduce of gradients is
-    DiLoCo at H = 1: each learner takes one step, sends what it changed, and stands still until the
-    average of all has arrived. So the waiting is that of the protocol. The bytes are those of a
-    hub: 16 bits up and 32 down for each value, where a ring sends 2(M − 1)/M · 16 bits.
+    DiLoCo at H = 1 replaces the all-reduce of gradients, so that the bytes are those of a hub: 16
+    bits up and 32 down for each value, where a ring sends 2(M − 1)/M · 16 bits.
     """
     return replace(PRESETS[Preset.DILOCO], interval_steps=1, outer=OuterSettings(), timing=timing)
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The network between a learner and the syncer.
-
-    Attributes:
-        latency_s: of one message.
-        gbit_s: bandwidth of one learner, each way.
-    """
+    """The network between a learner and the syncer: latency of a message, bandwidth each way."""
 
     latency_s: float = 0.03
     gbit_s: float = 5.0
@@ -124,13 +108,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One learner of a fleet, and the times at which it is there.
+    """One learner of a fleet, and (start, end) of each visit of its, until it goes for good.
 
-    Attributes:
-        name: its name.
-        group: what it is like.
-        visits: (start, end) of each time, in seconds from when the learners of the start step.
-        end_s: when it goes for good.
+    Times are seconds from when the learners of the start step.
     """
 
     name: str
@@ -152,23 +132,12 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One fleet.
+class FleetRun:
+    """One fleet; data-parallel training is one learner.
 
-    Attributes:
-        groups: its learners; data-parallel training is one learner.
-        each: the chips of each learner, and what a failure costs it.
-        elastic: whether a learner goes on without the slices that failed.
-        step_s: mean seconds of a step where nothing fails.
-        noise: standard deviation of a step's time, as a share of the mean.
-        chip_tokens: tokens of one chip in a step.
-        parameters: of the model, which the network carries.
-        link: of the learners whose groups name no other.
-        work_s: least and most seconds of one piece of work that is no step, such as a merge.
-        settings: of the run.
-        warmup_s: what comes before, from when all learners of the start step, is not measured.
-        measured_s: for how long the fleet is measured.
-        seed: of all chance.
+    `each` are the chips of each learner, `link` that of groups which name no other, and `work_s`
+    the least and most seconds of one piece of work that is no step, such as a merge. It is measured
+    for `measured_s` after `warmup_s`, from when all learners of the start step.
     """
 
     groups: tuple[Group, ...]
@@ -238,28 +207,23 @@ class Cell:
         )
 
 
-def steady(learners: int) -> Cell:
+def steady(learners: int) -> FleetRun:
     """Return a fleet of so many learners whose chips never fail; each counts as one chip."""
-    return Cell((Group(learners),))
+    return FleetRun((Group(learners),))
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of a fleet's chips.
-
-    Attributes:
-        goodput: share of chip-time that was spent on steps.
-        uptime: share of time in which at least one learner of those that stay stepped.
-        stalls_s: by learner that stays, (start, end) of each time in which it took no step.
-    """
+    """The figures of a fleet's chips, with (start, end) of each stall by learner that stays."""
 
     goodput: float
     uptime: float
     stalls_s: tuple[tuple[tuple[float, float], ...], ...] = ()
 
     @classmethod
-    def of(cls, cell: Cell, counted: Sequence[Sequence[Counted]], start_s: float = 0) -> "Figures":
-        """Return the figures of what chips did."""
+    def of(
+        cls, cell: FleetRun, counted: Sequence[Sequence[Counted]], start_s: float = 0
+    ) -> "Figures":
         members = zip(cell.members(), counted, strict=True)
         stalls = [visits[0].still for member, visits in members if member.stays]
         still = reduce(overlaps, stalls) if stalls else []
@@ -298,13 +262,8 @@ def overlaps(
 class Tally:
     """The counts of a syncer at one time.
 
-    Attributes:
-        processed: tokens of all learners.
-        applied: tokens that reached the published values, mean over fragments.
-        merges: merges.
-        contributions: contributions that were merged.
-        present: learners at each merge, summed over merges.
-        carried_bytes: that all links had carried.
+    Of tokens, `applied` are those that reached the published values, mean over fragments. Learners
+    `present` at a merge are summed over merges.
     """
 
     processed: int = 0
@@ -333,18 +292,12 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The figures of a fleet's training, as its syncer counted them.
+    """The figures of a fleet's training in the measured time, as its syncer counted them.
 
-    Attributes:
-        yield_share: tokens that reached the published values over tokens processed, both within the
-            measured time.
-        merges: (time of the commit, learners merged) of each merge of the measured time.
-        participation: contributions per learner that was present, and per merge.
-        per_merge: contributions per merge.
-        chip_hours: for 10⁹ tokens that reached the published values.
-        link_bytes: that all links carried, as large as they are for the model, for each token that
-            reached the published values; 0 where one learner trains alone and needs none.
-        first_merges_s: of each learner that came later, from its start to its first merge.
+    `merges` has (time of the commit, learners merged), `participation` is per learner that was
+    present, and per merge, `chip_hours` are for 10⁹ tokens that reached the published values, and
+    `link_bytes` for each of these, as large as they are for the model; 0 where one learner trains
+    alone. `first_merges_s` are from the start of each learner that came later.
     """
 
     yield_share: float
@@ -357,9 +310,8 @@ class Training:
 
     @classmethod
     def of(
-        cls, cell: Cell, goodput: float, before: Tally, after: Tally, tape: "MergeTape"
+        cls, cell: FleetRun, goodput: float, before: Tally, after: Tally, tape: "MergeTape"
     ) -> "Training":
-        """Return the figures of the time between two tallies."""
         yield_share = (after.applied - before.applied) / max(1, after.processed - before.processed)
         contributions = after.contributions - before.contributions
         chip_s = cell.chip_s()
@@ -386,15 +338,13 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """A fleet that was played.
+class FleetResult:
+    """A fleet that was played, and the promises that the history checker found broken.
 
-    Attributes:
-        broken: promises of a run that the history checker found broken; only of fleets whose
-            learners come or go is the whole history kept.
+    Only of fleets whose learners come or go is the whole history kept.
     """
 
-    cell: Cell
+    cell: FleetRun
     figures: Figures
     training: Training
     broken: tuple[str, ...] = ()
@@ -412,10 +362,7 @@ class Played:
 class MergeTape:
     """A tape that keeps when something was merged, and whose; and all entries, where asked to.
 
-    Attributes:
-        start_s: when the learners of the start stepped.
-        merges: (time of the commit, names) of each merge.
-        history: all entries; None if they are not kept.
+    The learners of the start stepped at `start_s`.
     """
 
     def __init__(self, *, history: bool = False) -> None:
@@ -430,7 +377,7 @@ class MergeTape:
             self.history.write(at_s, actor, entry)
 
 
-def play(cell: Cell) -> Played:
+def play(cell: FleetRun) -> FleetResult:
     """Run a fleet until it is measured; where learners come and go, until its run has ended."""
     if cell.changes:
         budget_s = cell.end_s + SETTLE_S * cell.settings.timing.patience
@@ -447,7 +394,7 @@ def play(cell: Cell) -> Played:
     figures = Figures.of(cell, counted, tape.start_s)
     before, after = tallies
     training = Training.of(cell, figures.goodput, before, after, tape)
-    return Played(cell, figures, training, broken_of(world, tape))
+    return FleetResult(cell, figures, training, broken_of(world, tape))
 
 
 def broken_of(world: World, tape: MergeTape) -> tuple[str, ...]:
@@ -464,7 +411,7 @@ def broken_of(world: World, tape: MergeTape) -> tuple[str, ...]:
     return tuple(str(each) for each in judge(tuple(tape.history.lines), limits))
 
 
-def play_alone(cell: Cell) -> Figures:
+def play_alone(cell: FleetRun) -> Figures:
     """Let each learner take step after step, with no actors, network or syncer.
 
     What the simulated fleet loses beyond this event model, the program itself has cost.
@@ -478,7 +425,7 @@ def play_alone(cell: Cell) -> Figures:
     return Figures.of(cell, counted)
 
 
-def devices_of(cell: Cell, member: Member) -> list[Device]:
+def devices_of(cell: FleetRun, member: Member) -> list[Device]:
     """Return the device of each visit of a learner, which has a random stream of its own."""
     kind = ElasticChips if cell.elastic else RigidChips
     seed = f"{cell.seed}/{cell.chips:g}/{cell.learners}/{member.name}"
@@ -492,7 +439,7 @@ def devices_of(cell: Cell, member: Member) -> list[Device]:
     ]
 
 
-def limit_s(cell: Cell) -> float:
+def limit_s(cell: FleetRun) -> float:
     """Return the virtual seconds after which a run is given up."""
     return cell.end_s + END_S + START_S * cell.settings.timing.patience
 
@@ -501,15 +448,9 @@ def limit_s(cell: Cell) -> float:
 
 
 def world_of(
-    cell: Cell, tape: MergeTape, step_end_s: Callable[[str, float, float], float]
+    cell: FleetRun, tape: MergeTape, step_end_s: Callable[[str, float, float], float]
 ) -> World:
-    """Return the hosts of a fleet; until learners are connected, links are wide.
-
-    Args:
-        cell: the fleet.
-        tape: of all actors.
-        step_end_s: returns the end of a step, of a learner's name, its begin and its work.
-    """
+    """Return the hosts of a fleet; until learners are connected, links are wide."""
     hosts = {
         member.name: LearnerHost(member.group.speed * cell.step_s, cell.noise)
         for member in cell.members()
@@ -526,7 +467,7 @@ def world_of(
     )
 
 
-def trainers_of(cell: Cell) -> Trainers:
+def trainers_of(cell: FleetRun) -> Trainers:
     shapes = tuple((f"layers/{row}", (COLUMNS,)) for row in range(cell.rows))
 
     def trainer(_: str, host: LearnerHost) -> Trainer:
@@ -543,13 +484,10 @@ def trainers_of(cell: Cell) -> Trainers:
     return trainer
 
 
-async def _begin(world: World, cell: Cell) -> float:
-    """Start the members of the start; once all step, give each its own link, both ways.
+async def _begin(world: World, cell: FleetRun) -> float:
+    """Start the members of the start; once all step, give each its own link; return when.
 
     The start is not measured, and over a narrow link the first values would take long.
-
-    Returns:
-        When all step.
     """
     early = [member for member in cell.members() if member.early]
     for name in (SUPERVISOR, SYNCER, *(member.name for member in early)):
@@ -564,7 +502,7 @@ async def _begin(world: World, cell: Cell) -> float:
     return loop.time()
 
 
-def _attach(world: World, cell: Cell, member: Member) -> None:
+def _attach(world: World, cell: FleetRun, member: Member) -> None:
     """Give a learner its own link, both ways, on which the toy's values count as the model's."""
     link = cell.link_of(member.group)
     route = Route(
@@ -583,7 +521,7 @@ def _steps(learner: LearnerActor | None) -> bool:
 
 async def _live(
     world: World,
-    cell: Cell,
+    cell: FleetRun,
     devices: Mapping[str, Sequence[Device]],
     current: dict[str, Device],
     tape: MergeTape,
@@ -591,13 +529,7 @@ async def _live(
 ) -> None:
     """Run all members; read the syncer's counts before and after the time that is measured.
 
-    Args:
-        world: of the fleet.
-        cell: the fleet.
-        devices: of each learner, one for each of its visits.
-        current: the device on which each learner steps.
-        tape: is told when the learners of the start step.
-        tallies: gets both counts.
+    Each learner steps on its `current` device, of one for each of its visits.
     """
     loop = asyncio.get_running_loop()
     start_s = tape.start_s = await _begin(world, cell)

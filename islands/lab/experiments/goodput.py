@@ -12,8 +12,16 @@ from typing import NamedTuple
 
 from islands.lab.experiments.chips import Chips
 from islands.lab.experiments.experiment import Experiment, Pictures
-from islands.lab.experiments.fleet import HOUR_S, Cell, Figures, Group, Link, play, play_alone
-from islands.lab.experiments.fleet import Played as PlayedFleet
+from islands.lab.experiments.fleet import (
+    HOUR_S,
+    Figures,
+    FleetResult,
+    FleetRun,
+    Group,
+    Link,
+    play,
+    play_alone,
+)
 from islands.lab.experiments.plot import Line, chart
 from islands.lab.settings.fleets import GoodputOptions
 from islands.run.records.pictures import (
@@ -45,7 +53,7 @@ class Row(NamedTuple):
         return self.learners == 1
 
 
-Key = tuple[Row, float]
+FleetKey = tuple[Row, float]
 """Of a fleet: its row in the table, and its number of chips."""
 
 MTBI_S = 365 * 24 * 3600.0
@@ -72,13 +80,13 @@ LEARNER_HOURS, HOURS_LEAST = 24.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Played(PlayedFleet):
+class ComparedFleet(FleetResult):
     """A fleet that was played by the actors, and by the event model alone."""
 
     plain: Figures = field(kw_only=True)
 
 
-Fleets = Mapping[Key, Played]
+Fleets = Mapping[FleetKey, ComparedFleet]
 
 
 def rows_of(options: GoodputOptions) -> list[Row]:
@@ -88,15 +96,15 @@ def rows_of(options: GoodputOptions) -> list[Row]:
     return [Row(1, elastic=False), *rows] if options.not_elastic else rows
 
 
-def cells_of(options: GoodputOptions) -> dict[Key, Cell]:
+def cells_of(options: GoodputOptions) -> dict[FleetKey, FleetRun]:
     """Return every fleet that is asked for, by row and number of chips."""
     chips = CHIPS if options.table is not None else tuple(dict.fromkeys(options.chips))
     return {(row, count): _cell(options, row, count) for row in rows_of(options) for count in chips}
 
 
-def _cell(options: GoodputOptions, row: Row, chips: float) -> Cell:
+def _cell(options: GoodputOptions, row: Row, chips: float) -> FleetRun:
     hours = options.hours or max(HOURS_LEAST, LEARNER_HOURS / row.learners)
-    return Cell(
+    return FleetRun(
         groups=(Group(row.learners),),
         elastic=row.elastic,
         each=Chips(
@@ -121,10 +129,10 @@ def _cell(options: GoodputOptions, row: Row, chips: float) -> Cell:
     )
 
 
-def play_both(cell: Cell) -> Played:
+def play_both(cell: FleetRun) -> ComparedFleet:
     """Play one fleet with the actors, and by the event model alone."""
     played = play(cell)
-    return Played(cell, played.figures, played.training, plain=play_alone(cell))
+    return ComparedFleet(cell, played.figures, played.training, plain=play_alone(cell))
 
 
 def published_of(fleets: Fleets, row: Row, chips: float) -> float | None:
@@ -164,7 +172,7 @@ def table(_: GoodputOptions, fleets: Fleets) -> str:
     return "\n".join([*parts, "", markdown_table(_details(fleets))]) + "\n"
 
 
-def _goodput(fleets: Fleets, key: Key) -> str:
+def _goodput(fleets: Fleets, key: FleetKey) -> str:
     theirs = published_of(fleets, *key)
     ours = f"{100 * fleets[key].figures.goodput:.1f}"
     return ours if theirs is None else f"{ours} ({theirs:.0f})"
@@ -258,7 +266,7 @@ def plot(found: Fleets) -> bytes:
     return chart("goodput, % of chip-time", lines, "chips")
 
 
-def timeline(played: Played) -> bytes:
+def timeline(played: ComparedFleet) -> bytes:
     """Who stepped and who stalled in one fleet's first hour, and when it merged; a PNG file."""
     cell = played.cell
     from_s = cell.warmup_s

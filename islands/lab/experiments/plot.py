@@ -25,13 +25,9 @@ CROSS: dict[str, Any] = {"markersize": 6.0, "markeredgewidth": 1.4}
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a chart.
+    """One line of a chart, as others published it beside, drawn as crosses.
 
-    Attributes:
-        name: in the legend.
-        points: quantity and value, in the order of the quantity.
-        published: the same as others published it, which is drawn as crosses.
-        steps: whether values hold until the next point.
+    Where it has `steps`, values hold until the next point.
     """
 
     name: str
@@ -48,14 +44,9 @@ def chart(
     top: float = 100.0,
     logarithmic: bool = False,
 ) -> bytes:
-    """Draw lines over a quantity, and return a PNG file.
+    """Draw lines of values in [0, top] over a quantity, and return a PNG file.
 
-    Args:
-        what: what the values are.
-        lines: at least one point in all.
-        unit: of the quantity; `time` is in seconds.
-        top: the upper end of values, whose lower end is 0.
-        logarithmic: whether the quantity, which is above 0 then, has a logarithmic scale.
+    The unit `time` is in seconds; with a logarithmic scale the quantity is above 0.
     """
     crossed = any(each.published for each in lines)
     legend_inches = LINE_INCHES * (len(lines) + crossed) / 2

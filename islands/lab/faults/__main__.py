@@ -1,7 +1,8 @@
 """`python -m islands.lab.faults FOLDER`: the hub of a run that `islands chaos` injects faults into.
 
 It is the hub of `islands run`, whose processes can be struck (`victim.py`), and it writes down each
-report the moment that it hears it.
+report the moment that it hears it. It starts the process of each name that comes on its standard
+input, and stops at the end of that: `islands chaos` has the other end.
 """
 
 import asyncio
@@ -12,15 +13,12 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, TextIO
 
 import msgspec
 
 from islands.lab.faults.fleet import (
     HUB_FILE,
-    ORDERS,
-    START,
-    STOP,
     WATCHED_FILE,
     HubSettings,
     MergedBy,
@@ -28,8 +26,8 @@ from islands.lab.faults.fleet import (
     Watched,
     encode,
 )
-from islands.lab.faults.paths import HOST
-from islands.lab.faults.victim import listen, write_through
+from islands.lab.faults.proxy import HOST
+from islands.lab.faults.victim import write_through
 from islands.model.workload import load_workload
 from islands.protocol.errors import UserError, exit_code_of
 from islands.protocol.identities import OPERATOR, SUPERVISOR, SYNCER, Role
@@ -91,44 +89,40 @@ def victim_command(
 ) -> list[str]:
     """Return the argument list that starts a process which can be struck, and whose links can."""
     python, flag, module, *rest = command_of(hub, name, learners)
-    orders = str(hub.settings.folder / ORDERS / name)
     ports = given.ports
     if ports is not None and name == SYNCER:
         rest[rest.index("--listen") + 1] = f"{HOST}:{ports.syncer}"
         rest += ["--advertise", f"{HOST}:{ports.syncer_proxy}"]
     elif ports is not None:
-        place = rest.index("--supervisor") + 1
-        rest[place] = rest[place].replace(f":{ports.hub}", f":{ports.hub_proxy}")
-    return [python, flag, "islands.lab.faults.victim", orders, module, *rest]
+        url = rest.index("--supervisor") + 1
+        rest[url] = rest[url].replace(f":{ports.hub}", f":{ports.hub_proxy}")
+    return [python, flag, "islands.lab.faults.victim", module, *rest]
 
 
-def call_at_end(stream: int, call: Callable[[], object]) -> threading.Thread:
-    """Call something on a thread once nobody has the other end of a pipe any more.
+def read_orders(
+    stream: TextIO, start: Callable[[str], object], stop: Callable[[], object]
+) -> threading.Thread:
+    """Call `start` with each line of a stream, and `stop` at its end, on a thread."""
 
-    Whoever injects the faults has that of a hub's standard input: if it is killed, the hub is to
-    stop, since nothing else would ever end its run.
-    """
-
-    def wait() -> None:
-        while os.read(stream, 1):
-            pass
+    def read() -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed, so the run has ended
-            call()
+            for line in stream:
+                start(line.strip())
+            stop()
 
-    waiting = threading.Thread(target=wait, name="end of input", daemon=True)
-    waiting.start()
-    return waiting
+    reading = threading.Thread(target=read, name="orders", daemon=True)
+    reading.start()
+    return reading
 
 
-async def _run(hub: WatchedHub, folder: Path) -> int:
+async def _run(hub: WatchedHub) -> int:
     await hub.open()
     loop, scope = asyncio.get_running_loop(), Scope("stop", lambda _, error: say(f"stop: {error}"))
-    orders: dict[str, Callable[[str], object]] = {
-        STOP: lambda _: loop.call_soon_threadsafe(lambda: scope.spawn(hub.stop(), "stop")),
-        START: lambda name: loop.call_soon_threadsafe(hub.cluster.start, name),
-    }
-    listen(folder / ORDERS / SUPERVISOR, orders)
-    call_at_end(sys.stdin.fileno(), lambda: orders[STOP](""))
+    read_orders(
+        sys.stdin,
+        lambda name: loop.call_soon_threadsafe(hub.cluster.start, name),
+        lambda: loop.call_soon_threadsafe(lambda: scope.spawn(hub.stop(), "stop")),
+    )
     with hub.watched:
         await hub.run()
     await scope.close()
@@ -157,7 +151,7 @@ def main(folder: Path) -> int:
     with released_on_failure(claim):
         command = partial(victim_command, given=given)
         hub = local_hub(settings, claim, workload, learners, WatchedHub, command)
-    return run_process(lambda: _run(hub, folder))
+    return run_process(lambda: _run(hub))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """A loop that only sleeps, in a process of its own: `python -m islands.lab.faults.bare_loop FILE`.
 
-It does beside a run what a device that sleeps does in it, and nothing else: each sleep is short, so
-that nearly all of a stall shows, of which only what comes after a sleep's end can. Whenever it
-wakes late, the machine stood still, and it writes down from when to when. The clock is the
-monotonic one, which all processes of a Linux host share. It ends when its parent does.
+Whenever it wakes late from a short sleep, the machine has stalled, and it writes down from when to
+when, on the monotonic clock, which all processes of a Linux host share. It ends when its parent
+does.
 """
 
 import os
@@ -19,14 +18,12 @@ import msgspec
 from messaging.clock import Clock, MonotonicClock
 
 STEP_S = 0.005
-LEAST_S = 0.001
-"""Shorter stalls are not written down."""
-
+LEAST_S = 0.001  # shorter stalls are not written down
 STALLS_FILE = "stalls.jsonl"
 
 
 class Stall(msgspec.Struct, frozen=True):
-    """A time in which the machine let a process wait that should have run."""
+    """A time in which the machine let a process wait that could have run."""
 
     from_s: float
     to_s: float
@@ -61,11 +58,7 @@ def watch(
 
 
 class BareLoop:
-    """The process of such a loop beside a run.
-
-    Args:
-        folder: of the run.
-    """
+    """The process of such a loop beside the run of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / STALLS_FILE

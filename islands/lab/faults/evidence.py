@@ -1,15 +1,12 @@
 """One history of the tapes that all processes of a run left in its folder.
 
 All processes of a host share one monotonic clock, and each tape tells where on it its times begin
-(`process_began`); so entries of all can be put in order. A process reads that clock when it writes
-an entry; only the hub's entries have the time of its event loop, which counts in milliseconds and
-may lag: of entries at the same time, the supervisor's come first, then the syncer's, then the
-learners'. Whatever caused an entry of another process is therefore before it where it matters:
-values are durable before they are adopted, and given before they are taken.
+(`process_began`). Of entries at the same time, the supervisor's come first, then the syncer's, then
+the learners', so that a cause stands before its effect.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from pathlib import Path
 
@@ -18,10 +15,10 @@ from msgspec.structs import replace
 
 from islands.files.growing_files import older
 from islands.files.tape_writing import HEAD
-from islands.lab.checker import RULES, Violation
+from islands.lab.checker import Violation, judge
 from islands.lab.checker.accounts import contributions_are_their_steps, shards_are_read_on
-from islands.lab.checker.evidence import History, Limits
-from islands.lab.faults.fault import Struck
+from islands.lab.checker.evidence import Limits
+from islands.lab.faults.fault import FaultKind, Injected
 from islands.lab.settings.chaos import SLEEPING
 from islands.lab.toys.toy import BATCH_TOKENS, BATCHES_PER_SHARD
 from islands.layout.leaves import Layout
@@ -46,8 +43,7 @@ from islands.run.records.model_files import FINAL_FILE, read_values
 from islands.settings.run_spec import RunPlan, RunSpec
 from messaging.codec.tensors import as_buffer, digest
 
-CHAOS = "chaos"
-"""The name under which the injected faults stand in the history."""
+CHAOS = "chaos"  # the actor of injected faults in the history
 HUB = "hub"
 MAILBOX_MOST = 2**31
 """Real processes do not record how long their mailboxes were."""
@@ -84,20 +80,18 @@ def _tape(path: Path, name: str) -> Iterator[Line]:
 
 
 def history_of(
-    lines: Iterable[Line], struck: Iterable[Struck], healed: tuple[float, Healed]
+    lines: Iterable[Line], injected: Sequence[Injected], healed: tuple[float, Healed]
 ) -> list[bytes]:
     """Encode a tape of what was recorded and what was injected, as `islands.lab.checker` judges it.
 
-    A process that a fault ended was killed, and did not fail: that holds for its first end after
-    the fault, and for none of those that it restarted as. Of one that a second hub took over
-    nobody knows the exit code: if it ended once the run was over, it ended as it should.
+    The first end of a process after the fault that ends it is a kill, and no failure. Of one that a
+    second hub took over nobody knows the exit code: once the run was over, it ended as it should.
     """
-    blows = list(struck)
     ends = [
-        (name, blow.began_s, blow.until_s)
-        for blow in blows
-        for name in blow.strike.victims
-        if blow.strike.kind.ends_process and not blow.missed
+        (name, one.began_s, one.until_s)
+        for one in injected
+        for name in one.injection.victims
+        if one.injection.kind.ends_process and not one.missed
     ]
     open_ends = sorted(ends, key=lambda end: end[1])
     over_s = inf
@@ -109,14 +103,14 @@ def history_of(
         elif isinstance(entry, ProcessEnded) and line.at_s > over_s:
             unknown = (entry.error or "").startswith(CODE_UNKNOWN)
             entry = replace(entry, error="") if unknown else entry
-        blow_of_it = _blow_of(line, open_ends)
-        if blow_of_it is None:
+        end = next((end for end in open_ends if _is_end(line, *end)), None)
+        if end is None:
             written.append((line.at_s, line.actor, entry))
         else:
-            open_ends.remove(blow_of_it)
-    for blow in blows:
-        if not blow.missed:
-            written += _entries(blow)
+            open_ends.remove(end)
+    for one in injected:
+        if not one.missed:
+            written += _entries(one)
     for name, at_s, _ in ends:
         written.append((at_s, CHAOS, ProcessKilled(name, silent=False, mailbox_most=0)))
     written.append((healed[0], CHAOS, healed[1]))
@@ -124,28 +118,19 @@ def history_of(
     return [HEAD, *(encode_entry(*each) for each in written)]
 
 
-def _entries(blow: Struck) -> Iterator[tuple[float, str, Entry]]:
-    """Yield the entries of a fault; a silent victim stood still, however that was done.
+def _is_end(line: Line, name: str, from_s: float, to_s: float) -> bool:
+    of_it = isinstance(line.entry, ProcessEnded) and line.entry.name == name
+    return of_it and from_s <= line.at_s <= to_s
 
-    The rules must know for how long it did, since nothing that it waits for can come meanwhile.
-    """
-    kind, names = blow.strike.kind, list(blow.strike.victims)
-    if not kind.silences:
-        yield blow.began_s, CHAOS, Fault(str(kind), names)
+
+def _entries(one: Injected) -> Iterator[tuple[float, str, Entry]]:
+    """Yield the entries of a fault; the rules must know how long a frozen victim waited in vain."""
+    kind, names = one.injection.kind, list(one.injection.victims)
+    if kind is not FaultKind.FREEZE:
+        yield one.began_s, CHAOS, Fault(str(kind), names)
         return
-    yield blow.began_s, CHAOS, Fault(FREEZE, names)
-    yield blow.ended_s, CHAOS, Fault(THAW, names)
-
-
-def _blow_of(line: Line, ends: list[tuple[str, float, float]]) -> tuple[str, float, float] | None:
-    """Return the end by a fault that an entry records; None if it records no such end."""
-    entry = line.entry
-    if not isinstance(entry, ProcessEnded):
-        return None
-    for name, at_s, to_s in ends:
-        if entry.name == name and at_s <= line.at_s <= to_s:
-            return name, at_s, to_s
-    return None
+    yield one.began_s, CHAOS, Fault(FREEZE, names)
+    yield one.ended_s, CHAOS, Fault(THAW, names)
 
 
 def final_of(
@@ -153,12 +138,8 @@ def final_of(
 ) -> Line | None:
     """Return the entry of the published values with which a run ended; None if it has none.
 
-    Args:
-        folder: of the run.
-        layout: of its model.
-        lines: all tapes, in order.
-        whole: whether the file holds all that is merged; where moments are merged with the
-            parameters it does not, so that only its numbers are looked at.
+    Where moments are merged with the parameters the file is not `whole`: it holds the parameters
+    alone, so that only its numbers are looked at.
     """
     path = folder / FINAL_FILE
     newest: dict[int, Merged] = {}
@@ -195,11 +176,9 @@ def limits_of(spec: RunSpec, plan: RunPlan, learners: Iterable[str]) -> Limits:
 
 
 def judged(lines: list[bytes], limits: Limits, task: str) -> list[Violation]:
-    """Check the history of real processes; for a task of one's own, its shards are not checked.
+    """Check the history of real processes.
 
-    How many records one has is known of the sleeping task alone.
+    How many records a shard has is known of the sleeping task alone.
     """
-    history = History.of(lines)
     unknown = () if task == SLEEPING else (shards_are_read_on, contributions_are_their_steps)
-    rules = [(name, rule) for name, rule in RULES if rule not in unknown]
-    return [Violation(name, sentence) for name, rule in rules for sentence in rule(history, limits)]
+    return judge(lines, limits, but=unknown)

@@ -1,10 +1,9 @@
 """The vocabulary of faults: what happens to whom, when, for how long, and how badly.
 
-A `Fault` says what happens, and a `Strike` is one occurrence of it. A scenario's file names faults,
-of which `schedule.py` makes strikes; `islands.lab.world.scenario` draws strikes from a seed. Two
-tables carry strikes out, one function for each kind: `SIMULATED` in `islands.lab.world.deeds` on a
-virtual clock, and `REAL` in `strikes.py` on processes and links. Kinds that only a seed
-draws are in the former alone, and those of real machines in the latter alone.
+A `Fault` says what happens, and an `Injection` is one occurrence of it. A scenario's file names
+faults, of which `schedule.py` makes injections; `islands.lab.world.scenario` draws others.
+`SIMULATED` in `islands.lab.world.fault_effects` carries them out on a virtual clock, and `REAL` in
+`injections.py` on processes and links.
 """
 
 from dataclasses import dataclass
@@ -23,14 +22,10 @@ class FaultKind(StrEnum):
     """All faults: those that a scenario may name, then those that only seeds draw."""
 
     KILL = "kill"
-    SEGFAULT = "segfault"
-    EXIT = "exit"
-    CRASH = "crash"
     TERMINATE = "terminate"
     FREEZE = "freeze"
     STRAGGLE = "straggle"
     HANG = "hang"
-    SECOND = "second"
     LATENCY = "latency"
     BANDWIDTH = "bandwidth"
     CUT = "cut"
@@ -55,21 +50,12 @@ class FaultKind(StrEnum):
 
     @property
     def ends_process(self) -> bool:
-        """Whether the victim's process is gone after it."""
         return self in ENDING
-
-    @property
-    def silences(self) -> bool:
-        """Whether the victim sends nothing while it lasts."""
-        return self is FaultKind.FREEZE
 
 
 IN_SCENARIOS = tuple(FaultKind)[: tuple(FaultKind).index(FaultKind.ISOLATE)]
 """Kinds that a scenario may name."""
-ENDING = (
-    *(FaultKind.KILL, FaultKind.SEGFAULT, FaultKind.EXIT, FaultKind.CRASH),
-    *(FaultKind.TERMINATE, FaultKind.HANG),
-)
+ENDING = (FaultKind.KILL, FaultKind.TERMINATE, FaultKind.HANG)
 LINKS = (FaultKind.LATENCY, FaultKind.BANDWIDTH, FaultKind.CUT, FaultKind.FLAP, FaultKind.RESET)
 AT_ONCE = (FaultKind.KILL, *LINKS)
 """Kinds that can happen to all at once."""
@@ -85,6 +71,10 @@ class Direction(StrEnum):
     DOWN = "down"
     BOTH = "both"
 
+    @property
+    def ways(self) -> tuple["Direction", ...]:
+        return (Direction.UP, Direction.DOWN) if self is Direction.BOTH else (self,)
+
 
 class Peer(StrEnum):
     """A link of a learner: the one to the syncer, the one to the supervisor, or both."""
@@ -99,29 +89,7 @@ POSITIVE, NOT_NEGATIVE = Setting(above=0, below=inf), Setting(least=0, below=inf
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One entry of a scenario, which may occur several times.
-
-    Args:
-        kind: the key `fault` of a scenario's file.
-        who: whom it happens to: the name of a learner, `learner` for one that is drawn, `syncer`,
-            `supervisor`, `random` for a learner or the syncer, or `all`. Faults of links happen to
-            those of a learner, or of all learners; beside them only `kill` can happen to
-            all.
-        at_s: times, in seconds after the control; by default, and without `every_s`, it waits for
-            the faults before it in the file and for `rest_s`.
-        every_s: mean of the times between two of them, which are drawn (Poisson).
-        times: how often it occurs, where `at_s` is not given; with `every_s` the most.
-        for_s: how long it lasts; a supervisor that was ended, and whoever was asked to leave, is
-            started again after it. Others that ended are restarted by the supervisor.
-        factor: by how many times a straggler is slower, or weights are inflated.
-        way: the direction of a link.
-        link: the link of a learner.
-        latency_s: how much later bytes arrive.
-        jitter_s: up to how much later still.
-        bytes_s: most bytes that pass in a second.
-        mean_bytes: mean number of bytes before a reset.
-        turn_s: for how long a flapping link is cut, and then whole.
-    """
+    """One entry of a scenario, which may occur several times; docs/chaos.md describes its keys."""
 
     kind: FaultKind
     who: str = LEARNER
@@ -142,7 +110,7 @@ class Fault:
     def silences(self) -> bool:
         """Whether the supervisor hears nothing of a victim while it lasts."""
         cut = self.kind is FaultKind.CUT and self.link is not Peer.SYNCER
-        return cut or self.kind.silences
+        return cut or self.kind is FaultKind.FREEZE
 
     def silent_most_s(self, lasted_s: float) -> float:
         """Return for how long at most the supervisor hears nothing of a victim.
@@ -151,7 +119,7 @@ class Fault:
         """
         if not self.silences:
             return 0.0
-        return lasted_s if self.kind.silences else 2 * lasted_s
+        return lasted_s if self.kind is FaultKind.FREEZE else 2 * lasted_s
 
     def evicted_after_s(self, evict_s: float) -> float:
         """Return how long after the beginning a victim is evicted that stays silent.
@@ -171,22 +139,13 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
+class Injection:
     """One occurrence of a fault; times are seconds after the control, or of the virtual clock.
 
-    Args:
-        fault: what happens, and for how long.
-        victims: names of the processes that it happens to.
-        at_s: when it begins.
-        name: of the fault, with the number of the occurrence where there are several.
-        rest_s: how long after its end all have time to recover.
-        peer: the other end of the victim's path; by default `link` says it.
-        route: how a path or the network behaves; by default the fault's own figures say it.
-        down_s: after how long each victim of a kill is started again; by default as a supervisor
-            restarts processes.
-        silent: whether the links of killed processes stay open, as after a power loss.
-        in_write: whether a kill waits a short time for a sync of the syncer's disk.
-        disk: how a disk is bad: one of the words of the tape for that.
+    Until `rest_s` after its end all have time to recover. On the virtual clock, `peer` and `route`
+    replace the fault's own link and figures, each victim of a kill is started again after its
+    `down_s`, a `silent` kill leaves links open as a power loss does, one `in_write` waits a short
+    time for a sync of the syncer's disk, and `disk` is the tape's word for a bad disk.
     """
 
     fault: Fault
@@ -226,7 +185,7 @@ class Strike:
         return self.ends_s + self.rest_s
 
     @property
-    def strikes_hub(self) -> bool:
+    def hits_hub(self) -> bool:
         """Whether it happens to somebody on whom all learners depend."""
         return SYNCER in self.victims or SUPERVISOR in self.victims
 
@@ -234,11 +193,11 @@ class Strike:
         whom = f" of {', '.join(self.victims)}" if self.victims else ""
         return f"{self.at_s:.3f} s: {self.kind}{whom}{f' to {self.peer}' if self.peer else ''}"
 
-    def overlaps(self, other: "Strike") -> bool:
+    def overlaps(self, other: "Injection") -> bool:
         """Whether what is measured of one may come from the other."""
         return self.at_s < other.until_s and other.at_s < self.until_s
 
-    def undoes(self, other: "Strike") -> bool:
+    def undoes(self, other: "Injection") -> bool:
         """Whether it happens to the same thing as another that still lasts, or the other way.
 
         The end of the first would end the second as well, or it would find nobody.
@@ -253,21 +212,14 @@ class Strike:
 
 
 @dataclass(frozen=True, slots=True)
-class Struck:
-    """A strike as it took place; times are those of the loop, in seconds.
+class Injected:
+    """A injection as it took place, in seconds of the loop.
 
-    Args:
-        strike: what was planned.
-        began_s: when it began.
-        ended_s: when it ended.
-        until_s: until when what is measured belongs to it.
-        missed: why it could not be carried out; empty if it was.
-        count: how many single effects it had; None where that is not counted.
+    What is measured belongs to it until `until_s`. `missed` says why it could not be carried out.
     """
 
-    strike: Strike
+    injection: Injection
     began_s: float
     ended_s: float
     until_s: float
     missed: str = ""
-    count: int | None = None

@@ -1,21 +1,16 @@
 """The processes of a chaos run: a `Fleet` starts, finds, signals and ends them.
 
-    async with Fleet(folder, settings) as fleet:
-        await fleet.wait(lambda: fleet.merged_since(0.0, names), 60.0)
-        fleet.signal("learner-1", signal.SIGKILL)
-
 The hub runs in a process of its own, as `islands run` has it, and starts the others as its
 children. It writes down each report as it hears it (`Stepped`, `MergedBy`). Since other processes
 make no event here, that file is read a few times a second.
 """
 
 import asyncio
-import contextlib
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -40,22 +35,13 @@ from islands.settings.run_spec import RunSpec
 HUB_FILE = "chaos.json"
 WATCHED_FILE = "watched.jsonl"
 HUB_LOG = "hub.log"
-ORDERS = "orders"
-STOP = "stop"
-"""The order to a hub to end its run."""
-START = "start"
-"""The order to a hub to start a process that has left, with the name of that process."""
 LOOK_S = 0.05
 END_S = 30.0
 """How long a run that was stopped may take to end, beside its closing rounds."""
 
 
 class Stepped(msgspec.Struct, frozen=True, tag="stepped"):
-    """A learner's process reported its steps so far; `bins` count the gaps between them.
-
-    `gap_largest_s` is the longest of these gaps. Times are the loop's, which on one Linux host all
-    processes share (CLOCK_MONOTONIC).
-    """
+    """A learner's process reported its steps so far; `bins` count the gaps between them."""
 
     at_s: float
     name: str
@@ -66,7 +52,6 @@ class Stepped(msgspec.Struct, frozen=True, tag="stepped"):
 
     @classmethod
     def of(cls, at_s: float, name: str, figures: StepFigures) -> "Stepped":
-        """Keep of a report what is measured here."""
         return cls(
             at_s, name, figures.process, figures.steps, figures.gap_bins, figures.gap_largest_s
         )
@@ -90,15 +75,9 @@ def encode(row: Watched) -> bytes:
 
 
 class Reader:
-    """Reads the rows of a file as they are appended.
+    """Reads the rows of a file as they are appended; the file need not exist yet.
 
-    Args:
-        path: of the file, which need not exist yet.
-
-    Attributes:
-        rows: Reports of learners on their steps.
-        reported_s: When each learner reported last.
-        merged_s: The last merge in which each took part.
+    It knows when each learner reported last, and the last merge in which each took part.
     """
 
     def __init__(self, path: Path) -> None:
@@ -131,13 +110,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class HubSettings:
-    """Settings of the hub's process.
-
-    Args:
-        spec: settings and task of the run.
-        learners: how many are started.
-        ports: where hub and syncer listen behind proxies that learners dial; None: without any.
-    """
+    """Settings of the hub's process; without `ports`, learners dial no proxies."""
 
     spec: RunSpec
     learners: int
@@ -145,19 +118,14 @@ class HubSettings:
 
 
 class Fleet:
-    """The processes of one run.
-
-    Args:
-        folder: of the run; it must not hold another.
-        settings: of the hub.
-    """
+    """The processes of one run, in a folder that holds no other."""
 
     def __init__(self, folder: Path, settings: HubSettings) -> None:
         self.folder = folder
         self.watched = Reader(folder / WATCHED_FILE)
         self._settings = settings
         self._hub: subprocess.Popen[bytes] | None = None
-        self._striking = False
+        self._restarting = False
         self.timing = settings.spec.settings.timing
 
     @property
@@ -193,11 +161,11 @@ class Fleet:
         return [sys.executable, "-m", "islands.lab.faults", str(self.folder)]
 
     def start_hub(self) -> None:
-        """Start the hub's process, for the first time or again."""
         self._let_go()
         with (self.folder / HUB_LOG).open("ab") as log:
             self._hub = subprocess.Popen(
                 self.hub_command,
+                bufsize=0,
                 stdin=subprocess.PIPE,  # it stops when this ends, as it does with this process
                 stdout=log,
                 stderr=log,
@@ -208,9 +176,15 @@ class Fleet:
         if self._hub is not None and self._hub.stdin is not None:
             self._hub.stdin.close()
 
+    def order_start(self, name: str) -> None:
+        """Have the hub start a process that has left."""
+        if self._hub is not None and self._hub.stdin is not None:
+            with suppress(BrokenPipeError):  # it has ended just now
+                self._hub.stdin.write(f"{name}\n".encode())
+
     async def stop(self) -> int:
         """Let the run come to its end, as an operator does; returns the exit code of the hub."""
-        self.order(SUPERVISOR, STOP)
+        self._let_go()
         hub = self._hub
         assert hub is not None, "it was started"
         await self._ended(hub)
@@ -237,46 +211,19 @@ class Fleet:
             return Identity(self._hub.pid, known.started_ticks)
         return identity_in(self.folder, name)
 
-    @property
-    def hub_status(self) -> Path:
-        """The kernel's file on the hub's memory; none exists while there is no hub."""
-        hub = self.identity(SUPERVISOR)
-        return Path(f"/proc/{0 if hub is None else hub.pid}/status")
-
-    def command(self, name: str) -> list[str] | None:
-        """Return the command that started the process of a name; None if none lives."""
-        identity = self.identity(name)
-        if identity is None:
-            return None
-        try:
-            line = Path(f"/proc/{identity.pid}/cmdline").read_bytes()
-        except OSError:
-            return None
-        return [word.decode() for word in line.split(b"\0")[:-1]]
-
     def signal(self, name: str, number: signal.Signals) -> bool:
         """Signal the process of a name; returns whether there was one."""
         identity = self.identity(name)
         return identity is not None and send_signal(identity, number)
 
-    def order(self, name: str, line: str) -> bool:
-        """Tell a process what to do to itself; returns whether one reads orders under the name."""
-        try:
-            pipe = os.open(self.folder / ORDERS / name, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:
-            return False
-        with contextlib.closing(os.fdopen(pipe, "wb", buffering=0)) as orders:
-            orders.write(f"{line}\n".encode())
-        return True
-
     async def restart_hub(self, away_s: float) -> None:
         """Wait for the end of a hub that was struck, and start it again after a while."""
-        self._striking = True
+        self._restarting = True
         if self._hub is not None:
             await self._ended(self._hub)
         await asyncio.sleep(away_s)
         self.start_hub()
-        self._striking = False
+        self._restarting = False
 
     # --- what they do -------------------------------------------------------------------------
 
@@ -298,7 +245,7 @@ class Fleet:
                 if condition():
                     return
                 ended = self._hub is not None and self._hub.poll() is not None
-                if ended and not (until_end or self._striking):
+                if ended and not (until_end or self._restarting):
                     sentence = last_line(self.folder / HUB_LOG)
                     raise UnreachableError(f"the hub has ended: {sentence}")
                 await asyncio.sleep(LOOK_S)

@@ -1,12 +1,9 @@
 """The gaps between steps, and the machine's own part in them: pure, from what was recorded.
 
-Learners report how often which gap occurred, so one is known to lie between two of their reports.
-A stall of the bare loop (`bare_loop.py`) that overlaps with the time between them may have caused
-it, and at most one gap of a learner: the longest stall is taken off the longest gap, the next one
-off the next. What is left is the product's.
-
-A hub that stands still hears several reports at once, and nobody knows when these were sent. So
-reports that are heard much closer together than they are sent count as one.
+A gap is known to lie between two reports of a learner. A stall of the bare loop (`bare_loop.py`)
+that overlaps with the time between them may have caused it, and at most one gap of a learner: the
+longest stall is taken off the longest gap, the next one off the next. What is left is the
+product's. Reports that are heard much closer together than they are sent count as one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,20 +14,16 @@ from islands.lab.faults.bare_loop import Stall
 from islands.lab.faults.fleet import Stepped
 from islands.protocol.running_statistics import PER_DECADE
 
-CLOSE = 0.5
-"""Share of the usual time between two reports below which they count as one."""
+CLOSE = 0.5  # of the usual time between two reports: below it they count as one
 
 Span = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Times for which devices had nothing to do.
+    """The longest time for which devices had nothing to do, and the machine's own stall in it.
 
-    Args:
-        longest_s: the longest.
-        machine_s: of the longest, what the machine's own stall at the time was.
-        left_s: the longest that is left of any, once the machine's stalls are taken off.
+    `left_s` is the longest that is left of any, once the machine's stalls are taken off.
     """
 
     longest_s: float

@@ -7,19 +7,16 @@ syncer. A connection's port shows its learner: the kernel knows which process ha
 import asyncio
 import os
 import random
-import socket
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from islands.lab.faults.fault import Direction, Fault, FaultKind, Peer
-from islands.lab.faults.proxy import FaultProxy, Way
-from islands.lab.faults.stream_faults import Cut, Faults
+from islands.lab.faults.fault import Fault, FaultKind, Peer
+from islands.lab.faults.proxy import FaultProxy, Faults, free_port
 from islands.run.hosting.process_identity import Identity
 
-HOST = "127.0.0.1"
 RESETS_S = 0.2
 """How often it is looked for new connections that are to be reset."""
 
@@ -35,16 +32,7 @@ class Ports:
 
 
 class Paths:
-    """The proxies of one run.
-
-    Args:
-        seed: of what is drawn.
-        identity: returns the process of a learner's name.
-        names: of the learners.
-
-    Attributes:
-        ports: Known once the paths are open.
-    """
+    """The proxies of one run; `identity` returns the process of a learner's name."""
 
     def __init__(
         self, seed: int, identity: Callable[[str], Identity | None], names: Iterable[str]
@@ -60,7 +48,7 @@ class Paths:
     async def __aenter__(self) -> Self:
         hub, syncer = free_port(), free_port()
         for peer, port in ((Peer.SUPERVISOR, hub), (Peer.SYNCER, syncer)):
-            proxy = FaultProxy(HOST, port, seed=self._seed, client_of=self._client_of)
+            proxy = FaultProxy(port, seed=self._seed, client_of=self._client_of)
             self._proxies[peer] = await self._stack.enter_async_context(proxy)
         proxies = (self._proxies[Peer.SUPERVISOR].port, self._proxies[Peer.SYNCER].port)
         self.ports = Ports(hub, proxies[0], syncer, proxies[1])
@@ -69,12 +57,10 @@ class Paths:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def break_for(self, fault: Fault, victims: Iterable[str]) -> tuple[str, int | None]:
+    async def break_for(self, fault: Fault, victims: Iterable[str]) -> str:
         """Let the links of some learners suffer a fault for as long as it lasts.
 
-        Returns:
-            A sentence if it met no connection of some victim, or had no effect, else an empty text;
-            and the number of its effects, None where that cannot be counted.
+        Returns a sentence if it met no connection of some victim, or reset none, else "".
         """
         names = tuple(victims)
         before = self._resets(fault, names)
@@ -94,11 +80,10 @@ class Paths:
                     proxy.heal_client(name)
         unmet = [name for name in names if name not in met]
         if unmet:
-            return f"no connection of {', '.join(unmet)} passed the proxy", None
-        if fault.kind is not FaultKind.RESET:
-            return "", None
-        struck = self._resets(fault, names) - before
-        return "" if struck else f"it struck nothing in {fault.for_s:g} s", struck
+            return f"no connection of {', '.join(unmet)} passed the proxy"
+        if fault.kind is FaultKind.RESET and self._resets(fault, names) == before:
+            return f"it struck nothing in {fault.for_s:g} s"
+        return ""
 
     def _resets(self, fault: Fault, names: tuple[str, ...]) -> int:
         """Return how many connections of these learners faults have reset so far."""
@@ -106,7 +91,7 @@ class Paths:
         return sum(each.was_reset for each in connections if each.client in names)
 
     def _connected(self, fault: Fault) -> set[str]:
-        """Return who has a connection now that a fault would strike."""
+        """Return who has a connection now that a fault would injection."""
         connections = (each for proxy in self._broken(fault) for each in proxy.connections)
         return {connection.client for connection in connections if not connection.ended}
 
@@ -114,7 +99,7 @@ class Paths:
         now_s = asyncio.get_running_loop().time
         end_s, cut = now_s() + fault.for_s, True
         while now_s() < end_s:
-            self._inject(fault, names, Faults(cut=Cut.HOLD) if cut else Faults())
+            self._inject(fault, names, Faults(cut=cut))
             cut = not cut
             await asyncio.sleep(min(fault.turn_s, max(0.0, end_s - now_s())))
 
@@ -128,7 +113,7 @@ class Paths:
                 for connection in proxy.connections:
                     if connection.client in names and id(connection) not in seen:
                         seen[id(connection)] = None
-                        for way in ways_of(fault.way):
+                        for way in fault.way.ways:
                             more = 1 + int(self._chance.expovariate(1 / fault.mean_bytes))
                             after = connection.pump(way).delivered_bytes + more
                             connection.inject(Faults(reset_after_bytes=after), way)
@@ -137,7 +122,7 @@ class Paths:
     def _inject(self, fault: Fault, names: tuple[str, ...], faults: Faults) -> None:
         for proxy in self._broken(fault):
             for name in names:
-                proxy.inject_client(name, faults, *ways_of(fault.way))
+                proxy.inject_client(name, faults, fault.way)
 
     def _broken(self, fault: Fault) -> list[FaultProxy]:
         return [p for peer, p in self._proxies.items() if fault.link in (peer, Peer.BOTH)]
@@ -158,22 +143,8 @@ def stream_faults_of(fault: Fault) -> Faults:
             return Faults(latency_s=fault.latency_s, jitter_s=fault.jitter_s)
         case FaultKind.BANDWIDTH:
             return Faults(bandwidth_bytes_s=fault.bytes_s)
-        case FaultKind.CUT:
-            return Faults(cut=Cut.HOLD)
         case _:
-            return Faults()
-
-
-def ways_of(direction: Direction) -> tuple[Way, ...]:
-    """Return the ways through a proxy; up is from the learner."""
-    return tuple(Way) if direction is Direction.BOTH else (Way(direction.value),)
-
-
-def free_port() -> int:
-    """Return a port of the loopback that nobody listens at now."""
-    with socket.create_server((HOST, 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
+            return Faults(cut=fault.kind is FaultKind.CUT)
 
 
 def _inode_of(port: int) -> str:

@@ -1,13 +1,11 @@
 """A TCP proxy that breaks what passes through it, by order and by seed.
 
-In a test:
-
-    async with FaultProxy("127.0.0.1", port) as proxy:
+    async with FaultProxy(port) as proxy:
         link = await network.dial(f"ws://127.0.0.1:{proxy.port}/hub", local="near")
-        proxy.inject(Faults(latency_s=0.1), Way.UP)
+        proxy.inject(Faults(latency_s=0.1), Direction.UP)
 
 *Up* is from who dialled to the target, *down* is back. Each direction reads ahead by no more than
-`queue_bytes`, so a direction that is slow or cut slows its sender, as a network does. The end of a
+`QUEUE_BYTES`, so a direction that is slow or cut slows its sender, as a network does. The end of a
 stream, and a reset, wait their turn behind the bytes before them.
 """
 
@@ -21,114 +19,104 @@ import sys
 import termios
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
-from islands.lab.faults.stream_faults import Cut, Faults
+from islands.lab.faults.fault import Direction
 
+HOST = "127.0.0.1"
 PIECE_BYTES = 1 << 16
+QUEUE_BYTES = 1 << 20
 _BANDWIDTH_STEP_S = 0.01
 _BANDWIDTH_BURST_S = 0.05
 _KERNEL_POLL_S = 0.0005
 _NO_LINGER = struct.pack("ii", 1, 0)  # closing sends a reset and forgets what is unsent
 
 
-class Way(StrEnum):
-    """A direction."""
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """The faults that one direction suffers.
 
-    UP = "up"
-    DOWN = "down"
+    Each byte arrives `latency_s` later, and up to `jitter_s` more, in its order. While it is cut
+    nothing passes, and everything arrives afterwards, as TCP sends it again. Once so many bytes of
+    the connection were delivered (`reset_after_bytes`), both its ends get a reset.
+    """
+
+    latency_s: float = 0.0
+    jitter_s: float = 0.0
+    bandwidth_bytes_s: float | None = None
+    cut: bool = False
+    reset_after_bytes: int | None = None
 
 
 class FaultProxy:
     """Listens, dials the target once for each connection, and passes bytes between the two.
 
+    `client_of` names who dials, by its port; without it, nobody has a name. The seed decides
+    jitter.
+
     Attributes:
-        host: Where it listens.
-        port: Where it listens; known once it is started.
         connections: All that there ever were, in order.
     """
 
     def __init__(
-        self,
-        target_host: str,
-        target_port: int,
-        *,
-        seed: int = 0,
-        queue_bytes: int = 1 << 20,
-        client_of: Callable[[int], str] | None = None,
+        self, target_port: int, *, seed: int = 0, client_of: Callable[[int], str] = lambda _: ""
     ) -> None:
-        """Prepare; nothing is bound before `start`.
-
-        Args:
-            target_host: Where connections are passed on to.
-            target_port: Its port.
-            seed: Decides jitter.
-            queue_bytes: How far each direction reads ahead of what it delivers.
-            client_of: Names who dials, by its port; without it, nobody has a name.
-        """
-        self.host = "127.0.0.1"
         self.port = 0
         self.connections: list[Connection] = []
-        self._target = (target_host, target_port)
+        self._target_port = target_port
         self._seed = seed
-        self._queue_bytes = queue_bytes
-        self._faults = dict.fromkeys(Way, Faults())
-        self._of_clients: dict[str, dict[Way, Faults]] = {}
+        self._faults = dict.fromkeys(Direction.BOTH.ways, Faults())
+        self._of_clients: dict[str, dict[Direction, Faults]] = {}
         self._client_of = client_of
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._progress = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    async def start(self) -> None:
-        listening = socket.create_server((self.host, self.port), backlog=256)
+        listening = socket.create_server((HOST, 0), backlog=256)
         # Small: what waits in the kernel has no latency, and heeds no cut.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, PIECE_BYTES)
         self.port = listening.getsockname()[1]
         self._server = await asyncio.start_server(self._accept, sock=listening)
+        return self
 
-    async def stop(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Listen no more, and reset every connection."""
-        if self._server is not None:
-            self._server.close()
-        for connection in self.connections:
-            connection.reset()
+        self._server.close()
+        self.reset_all()
         for task in list(self._tasks):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        if self._server is not None:
-            await self._server.wait_closed()
+        await self._server.wait_closed()
 
-    def inject(self, faults: Faults, *ways: Way) -> None:
-        """Let all connections, those to come too, suffer faults; by default both ways."""
-        for way in ways or tuple(Way):
+    def inject(self, faults: Faults, direction: Direction = Direction.BOTH) -> None:
+        """Let all connections, those to come too, suffer faults."""
+        for way in direction.ways:
             self._faults[way] = faults
             for connection in self.connections:
                 connection.inject(faults, way)
 
-    def inject_client(self, client: str, faults: Faults, *ways: Way) -> None:
+    def inject_client(
+        self, client: str, faults: Faults, direction: Direction = Direction.BOTH
+    ) -> None:
         """Let all connections of one client, those to come too, suffer faults instead."""
-        for way in ways or tuple(Way):
+        for way in direction.ways:
             self._of_clients.setdefault(client, dict(self._faults))[way] = faults
-            for connection in self.connections:
-                if connection.client == client:
-                    connection.inject(faults, way)
+            for connection in self._connections_of(client):
+                connection.inject(faults, way)
 
     def heal_client(self, client: str) -> None:
         """Let a client suffer no more than the others do."""
         self._of_clients.pop(client, None)
         for way, faults in self._faults.items():
-            for connection in self.connections:
-                if connection.client == client:
-                    connection.inject(faults, way)
+            for connection in self._connections_of(client):
+                connection.inject(faults, way)
+
+    def _connections_of(self, client: str) -> "list[Connection]":
+        return [each for each in self.connections if each.client == client]
 
     def heal(self) -> None:
         """End all faults, those of clients and of single connections too."""
@@ -162,28 +150,20 @@ class FaultProxy:
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            far = await _dial(*self._target)
+            far = await _dial(self._target_port)
         except OSError:
             reset(writer)
             return
         number = len(self.connections)
-        client = ""
-        if self._client_of is not None:
-            client = self._client_of(writer.get_extra_info("peername")[1])
+        client = self._client_of(writer.get_extra_info("peername")[1])
         suffered = self._of_clients.get(client, self._faults)
 
         def make_pump(
-            source: asyncio.StreamReader, destination: asyncio.StreamWriter, way: Way
+            source: asyncio.StreamReader, destination: asyncio.StreamWriter, way: Direction
         ) -> Pump:
             _prepare(destination)
-            return Pump(
-                source,
-                destination,
-                faults=suffered[way],
-                seed=f"{self._seed} {number} {way}",
-                queue_bytes=self._queue_bytes,
-                notify=self._notify,
-            )
+            seed = f"{self._seed} {number} {way}"
+            return Pump(source, destination, suffered[way], seed, self._notify)
 
         connection = Connection((reader, writer), far, make_pump, client)
         self.connections.append(connection)
@@ -191,13 +171,12 @@ class FaultProxy:
         await connection.run()
 
 
-async def _dial(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    connection = socket.socket(family, socket.SOCK_STREAM)
+async def _dial(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         connection.setblocking(False)  # noqa: FBT003 (the name of the standard library)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, PIECE_BYTES)
-        await asyncio.get_running_loop().sock_connect(connection, (host, port))
+        await asyncio.get_running_loop().sock_connect(connection, (HOST, port))
         return await asyncio.open_connection(sock=connection)
     except BaseException:
         connection.close()
@@ -224,10 +203,9 @@ class Pump:
     """One direction of one connection.
 
     Attributes:
-        faults: What it suffers now.
+        faults: What it suffers now; what has been read keeps the delay that it was given.
         read_bytes: Taken from the sender so far.
         delivered_bytes: Given to the receiver's socket so far.
-        lost_bytes: Swallowed by a cut, or for a receiver that is gone.
         end: How the stream ended, once that was passed on.
     """
 
@@ -235,23 +213,18 @@ class Pump:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        *,
         faults: Faults,
         seed: str,
-        queue_bytes: int,
         notify: Callable[[], None],
     ) -> None:
-        """Join a reader to a writer; `notify` is called after each step."""
         self.faults = faults
         self.read_bytes = 0
         self.delivered_bytes = 0
-        self.lost_bytes = 0
         self.end: End | None = None
         self._reader = reader
         self._writer = writer
         self._jitter = random.Random(f"{seed} jitter")
         self._queue: deque[tuple[float, bytes | End]] = deque()
-        self._queue_bytes = queue_bytes
         self._queued_bytes = 0
         self._last_due_s = 0.0
         self._free_s = 0.0
@@ -259,24 +232,22 @@ class Pump:
         self._changed = asyncio.Event()
 
     def inject(self, faults: Faults) -> None:
-        """Suffer these faults from now on; what has been read keeps the delay it was given."""
         self.faults = faults
         self._stir()
 
     async def read_all(self) -> None:
         """Take what the sender sends until it ends, no further ahead than the queue allows."""
         while True:  # until the sender ends
-            await self._wait(lambda: self._queued_bytes < self._queue_bytes)
+            await self._wait(lambda: self._queued_bytes < QUEUE_BYTES)
             try:
                 data = await self._reader.read(PIECE_BYTES)
             except ConnectionError:
-                self._put(End.RESET, 0.0)
-                return
-            if not data:
-                self._put(End.CLOSED, self.faults.close_delay_s)
+                self._put(End.RESET)
                 return
             self.read_bytes += len(data)
-            self._put(data, 0.0)
+            self._put(data or End.CLOSED)
+            if not data:
+                return
 
     async def deliver_all(self) -> End:
         """Give the receiver what was taken, when its time has come; return how it ended."""
@@ -286,7 +257,7 @@ class Pump:
             while (wait_s := due_s - _now_s()) > 0:
                 await self._pause(wait_s)
             if isinstance(data, End):
-                await self._wait(lambda: self.faults.cut is Cut.NONE)
+                await self._wait(lambda: not self.faults.cut)
                 return data
             await self._deliver(data)
             self._queue.popleft()
@@ -303,13 +274,11 @@ class Pump:
     async def _deliver(self, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
-            await self._wait(lambda: self.faults.cut is not Cut.HOLD)
-            if self.faults.cut is Cut.LOSE or self._writer.is_closing():
-                self.lost_bytes += len(rest)
-                self._stir()
+            await self._wait(lambda: not self.faults.cut)
+            if self._writer.is_closing():
                 return
             faults = self.faults
-            size, pause_s = self._share(len(rest), faults)
+            size, pause_s = self._allowed(len(rest), faults)
             if faults.reset_after_bytes is not None:
                 left = faults.reset_after_bytes - self.delivered_bytes
                 if left <= 0:
@@ -326,7 +295,7 @@ class Pump:
             if pause_s > 0:
                 await self._pause(pause_s)
 
-    def _share(self, size: int, faults: Faults) -> tuple[int, float]:
+    def _allowed(self, size: int, faults: Faults) -> tuple[int, float]:
         """Return how much may pass at once, and how long to wait afterwards."""
         if faults.bandwidth_bytes_s is None:
             return size, 0.0
@@ -336,11 +305,10 @@ class Pump:
         self._free_s = earliest_s + size / faults.bandwidth_bytes_s
         return size, self._free_s - now_s
 
-    def _put(self, data: bytes | End, delay_s: float) -> None:
-        faults = self.faults
-        delay_s += faults.latency_s
-        if faults.jitter_s > 0:
-            delay_s += faults.jitter_s * self._jitter.random()
+    def _put(self, data: bytes | End) -> None:
+        delay_s = self.faults.latency_s
+        if self.faults.jitter_s > 0:
+            delay_s += self.faults.jitter_s * self._jitter.random()
         self._last_due_s = max(self._last_due_s, _now_s() + delay_s)
         self._queue.append((self._last_due_s, data))
         if isinstance(data, bytes):
@@ -369,37 +337,29 @@ class ResetOrdered(Exception):  # noqa: N818 -- no error: what the faults asked 
 
 
 class Connection:
-    """One connection through the proxy.
-
-    Attributes:
-        up: From who dialled to the target.
-        down: Back.
-        client: Name of who dialled; empty if nobody knows.
-        ended: Whether both directions are over.
-        was_reset: Whether the faults reset it.
-    """
+    """One connection through the proxy, of a client whose name is empty if nobody knows it."""
 
     def __init__(
         self,
         near: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         far: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        make_pump: Callable[[asyncio.StreamReader, asyncio.StreamWriter, Way], Pump],
+        make_pump: Callable[[asyncio.StreamReader, asyncio.StreamWriter, Direction], Pump],
         client: str = "",
     ) -> None:
         self.client = client
-        self.up = make_pump(near[0], far[1], Way.UP)
-        self.down = make_pump(far[0], near[1], Way.DOWN)
+        self.up = make_pump(near[0], far[1], Direction.UP)
+        self.down = make_pump(far[0], near[1], Direction.DOWN)
         self.ended = False
-        self.was_reset = False
+        self.was_reset = False  # by the faults
         self._writers = (near[1], far[1])
         self._tasks: list[asyncio.Task[None]] = []
 
-    def pump(self, way: Way) -> Pump:
-        return self.up if way is Way.UP else self.down
+    def pump(self, way: Direction) -> Pump:
+        return self.up if way is Direction.UP else self.down
 
-    def inject(self, faults: Faults, *ways: Way) -> None:
-        """Let this connection alone suffer faults from now on; by default both ways."""
-        for way in ways or tuple(Way):
+    def inject(self, faults: Faults, direction: Direction = Direction.BOTH) -> None:
+        """Let this connection alone suffer faults from now on."""
+        for way in direction.ways:
             self.pump(way).inject(faults)
 
     def reset(self) -> None:
@@ -438,6 +398,13 @@ class Connection:
                 await writer.drain()
                 writer.write_eof()
         pump.end = end
+
+
+def free_port() -> int:
+    """Return a port of the loopback that nobody listens at now."""
+    with socket.create_server((HOST, 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
 
 
 def reset(writer: asyncio.StreamWriter) -> None:

@@ -1,8 +1,4 @@
-"""A scenario on real processes: the hub, the syncer and the learners, on this host.
-
-A fault begins at its time at the earliest: before it, all must have recovered from those that it is
-not meant to overlap. What follows is later by as much.
-"""
+"""A scenario on real processes: the hub, the syncer and the learners, on this host."""
 
 import asyncio
 import contextlib
@@ -14,12 +10,12 @@ from pathlib import Path
 
 from islands.lab.faults.bare_loop import BareLoop, Stall
 from islands.lab.faults.evidence import final_of, history_of, judged, limits_of, lines_of
-from islands.lab.faults.fault import Strike, Struck
+from islands.lab.faults.fault import Injected, Injection
 from islands.lab.faults.fleet import Fleet, HubSettings, identity_in
+from islands.lab.faults.injections import Targets, carry_out
 from islands.lab.faults.paths import Paths
-from islands.lab.faults.schedule import strikes_of
-from islands.lab.faults.strikes import Means, carry_out
-from islands.lab.faults.verdict import Control, Played, control_of, demand_rates, finding_of
+from islands.lab.faults.schedule import injections_of
+from islands.lab.faults.verdict import Control, ScenarioResult, control_of, demand_rates, finding_of
 from islands.lab.settings.chaos import SLEEPING, ChaosOptions, faults_of
 from islands.protocol.errors import IslandsError
 from islands.protocol.settings.run import REDIAL_LONGEST_S, RunSettings
@@ -28,20 +24,14 @@ from islands.run.hosting.process_identity import Identity
 from islands.run.hosting.process_runtime import allow_open_files
 from islands.settings.run_spec import RunSpec, read
 
-READY_S = 180.0
-"""How long it may take until all learners are in a merge, at the start and after a fault, beside
-what steps and compilation take."""
-STEP_S = 1.0
-"""How long a step may take of which neither the scenario nor the control says it."""
-ROUNDS = 3.0
-"""Rounds after which a learner that is ready has been in a merge of its own."""
-CALM_S = 1.0
-"""For how long at the end learners must be seen to keep up with what is committed."""
-REPORTS = 2
-"""Heartbeats after which all that was measured until now has been reported."""
+READY_S = 180.0  # until all learners are in a merge, beside what steps and compilation take
+STEP_S = 1.0  # may a step take of which neither the scenario nor the control says it
+ROUNDS = 3.0  # until a learner that is ready has been in a merge of its own
+CALM_S = 1.0  # at the end, in which learners must be seen to keep up with what is committed
+REPORTS = 2  # heartbeats, after which all that was measured until now has been reported
 
 
-async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]) -> Played:
+async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]) -> ScenarioResult:
     """Play a scenario on real processes, and judge what they recorded."""
     allow_open_files()  # proxies take many
     spec = RunSpec.of(options.file)
@@ -54,7 +44,7 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
             hub = replace(hub, ports=paths.ports)
         fleet = await stack.enter_async_context(Fleet(folder, hub))
         bare = stack.enter_context(BareLoop(folder))
-        rehearsal = Rehearsal(options, Means(fleet, paths), say)
+        rehearsal = Rehearsal(options, Targets(fleet, paths), say)
         try:
             await rehearsal.run()
             await fleet.stop()
@@ -69,40 +59,32 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
 class Rehearsal:
     """One scenario while it is played.
 
-    Args:
-        options: the scenario.
-        means: what faults are injected with.
-        say: called with a sentence whenever something happens.
-
     Attributes:
-        struck: The strikes that are over.
+        injected: The injections that are over.
         span: Beginning and end of the control, by the loop.
-        healed_s: When all had recovered from the last strike.
+        healed_s: When all had recovered from the last injection.
         period_s: Within which time learners adopt from then on what is committed.
     """
 
     def __init__(
-        self,
-        options: ChaosOptions,
-        means: Means,
-        say: Callable[[str], object],
+        self, options: ChaosOptions, targets: Targets, say: Callable[[str], object]
     ) -> None:
         self.options = options
-        self.fleet = means.fleet
-        self.struck: list[Struck] = []
+        self.fleet = targets.fleet
+        self.injected: list[Injected] = []
         self.span = (0.0, 0.0)
         self.healed_s = 0.0
         self.period_s = 0.0
         timing = options.file.run.timing
         self._reported_s = REPORTS * timing.scaled(timing.heartbeat_s)
         self._ready_s = ready_s(options)
-        self._means = means
+        self._targets = targets
         self._say = say
-        self._open: list[tuple[Strike, asyncio.Task[Struck]]] = []
+        self._open: list[tuple[Injection, asyncio.Task[Injected]]] = []
         self._before: dict[str, dict[str, Identity | None]] = {}
 
     async def run(self) -> None:
-        """Wait until all learners merge, measure the control, strike, and wait for recovery."""
+        """Wait until all learners merge, measure the control, injection, and wait for recovery."""
         names = self.options.names
         await self.fleet.wait(lambda: self.fleet.merged_since(0.0, names), self._ready_s)
         await asyncio.sleep(self._reported_s)
@@ -112,13 +94,13 @@ class Rehearsal:
         origin_s = _now_s()
         self.span = (began_s, origin_s)
         self._demand_rates()
-        strikes = strikes_of(self.options)
-        for strike in strikes:
-            if not any(strike.overlaps(other) for other, _ in self._open):
+        injections = injections_of(self.options)
+        for injection in injections:
+            if not any(injection.overlaps(other) for other, _ in self._open):
                 await self._recovered()
-                origin_s = max(origin_s, _now_s() - strike.at_s)
-            await asyncio.sleep(max(0.0, origin_s + strike.at_s - _now_s()))
-            self._open.append((strike, asyncio.create_task(self._strike(strike))))
+                origin_s = max(origin_s, _now_s() - injection.at_s)
+            await asyncio.sleep(max(0.0, origin_s + injection.at_s - _now_s()))
+            self._open.append((injection, asyncio.create_task(self._inject(injection))))
         await self._recovered()
         self.healed_s = _now_s()
         self.period_s = period_s(self.options, self._control())
@@ -134,18 +116,18 @@ class Rehearsal:
         return control_of(self.fleet.watched.rows, self.options.names, self.span)
 
     async def _recovered(self) -> None:
-        """Wait until all that was struck is over, and its victims take part in merges again."""
-        for strike, task in self._open:
-            struck = await task
-            names = self.options.names if strike.strikes_hub else strike.victims
-            rest_s = struck.ended_s + self.options.rest_s - _now_s()
-            if not struck.missed:
+        """Wait until all that was injected is over, and its victims take part in merges again."""
+        for injection, task in self._open:
+            injected = await task
+            names = self.options.names if injection.hits_hub else injection.victims
+            rest_s = injected.ended_s + self.options.rest_s - _now_s()
+            if not injected.missed:
                 await asyncio.sleep(max(0.0, rest_s))
-                back_s = await self._back(struck)
+                back_s = await self._back(injected)
                 merged = partial(self.fleet.merged_since, back_s, names)
                 await self.fleet.wait(merged, self._ready_s)
                 await self._wait_reported()
-            self.struck.append(replace(struck, until_s=_now_s()))
+            self.injected.append(replace(injected, until_s=_now_s()))
         self._open.clear()
 
     async def _wait_reported(self) -> None:
@@ -162,27 +144,29 @@ class Rehearsal:
                 partial(self.fleet.reported_since, _now_s(), self.options.names), longest_s
             )
 
-    async def _back(self, struck: Struck) -> float:
+    async def _back(self, injected: Injected) -> float:
         """Wait until processes that ended have successors; returns the time, or the fault's end."""
-        if not struck.strike.kind.ends_process:
-            return struck.ended_s
-        for name in struck.strike.victims:
-            before = self._before[struck.strike.name][name]
+        if not injected.injection.kind.ends_process:
+            return injected.ended_s
+        for name in injected.injection.victims:
+            before = self._before[injected.injection.name][name]
             await self.fleet.wait(partial(self._has_successor, name, before), self._ready_s)
         return _now_s()
 
     def _has_successor(self, name: str, before: Identity | None) -> bool:
         return self.fleet.identity(name) not in (None, before)
 
-    async def _strike(self, strike: Strike) -> Struck:
-        self._before[strike.name] = {name: self.fleet.identity(name) for name in strike.victims}
-        self._say(f"{strike.name}: {strike.kind} of {', '.join(strike.victims)}")
+    async def _inject(self, injection: Injection) -> Injected:
+        self._before[injection.name] = {
+            name: self.fleet.identity(name) for name in injection.victims
+        }
+        self._say(f"{injection.name}: {injection.kind} of {', '.join(injection.victims)}")
         began_s = _now_s()
-        missed, count = await carry_out(self._means, strike)
-        ended_s = began_s if missed or strike.at_s == strike.ends_s else _now_s()
+        missed = await carry_out(self._targets, injection)
+        ended_s = began_s if missed or injection.at_s == injection.ends_s else _now_s()
         if missed:
-            self._say(f"{strike.name}: not done: {missed}")
-        return Struck(strike, began_s, ended_s, ended_s, missed, count)
+            self._say(f"{injection.name}: not done: {missed}")
+        return Injected(injection, began_s, ended_s, ended_s, missed)
 
 
 def ready_s(options: ChaosOptions) -> float:
@@ -218,7 +202,7 @@ def _concluded(
     spec: RunSpec,
     rehearsal: Rehearsal,
     stalls: Sequence[Stall],
-) -> Played:
+) -> ScenarioResult:
     """Judge what the processes of a run that has ended recorded."""
     spec_and_plan = read(folder)
     assert spec_and_plan is not None, "the hub wrote it before anything else"
@@ -227,17 +211,17 @@ def _concluded(
     healed = (rehearsal.healed_s, Healed(recovery_s=0.0, period_s=rehearsal.period_s))
     whole = spec.task == SLEEPING or not spec.settings.merge_moments
     final = final_of(folder, plan.layout, lines, whole=whole)
-    struck = sorted(rehearsal.struck, key=lambda each: each.began_s)
-    history = history_of([*lines, *([final] if final is not None else [])], struck, healed)
+    injected = sorted(rehearsal.injected, key=lambda each: each.began_s)
+    history = history_of([*lines, *([final] if final is not None else [])], injected, healed)
     rows = rehearsal.fleet.watched.rows
     control = control_of(rows, options.names, rehearsal.span, stalls)
     timing = options.file.run.timing
     names = options.names
     findings = [
-        finding_of(each, struck, names, rows, lines, control, timing, stalls) for each in struck
+        finding_of(each, injected, names, rows, lines, control, timing, stalls) for each in injected
     ]
     violations = judged(history, limits_of(spec, plan, options.names), spec.task)
-    return Played(tuple(findings), control, tuple(violations), tuple(lines), tuple(history))
+    return ScenarioResult(tuple(findings), control, tuple(violations), tuple(history))
 
 
 def _now_s() -> float:

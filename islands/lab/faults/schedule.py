@@ -1,21 +1,21 @@
-"""The schedule of a scenario: which fault strikes whom and when, from its file and its seed."""
+"""The schedule of a scenario: which fault injections whom and when, from its file and its seed."""
 
 import random
 from collections.abc import Iterator
 
-from islands.lab.faults.fault import ANYBODY, EVERYBODY, LEARNER, Fault, Strike
+from islands.lab.faults.fault import ANYBODY, EVERYBODY, LEARNER, Fault, Injection
 from islands.lab.settings.chaos import ChaosOptions, faults_of
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import SUPERVISOR, SYNCER
 
 
-def strikes_of(options: ChaosOptions) -> list[Strike]:
+def injections_of(options: ChaosOptions) -> list[Injection]:
     """Return all occurrences of a scenario's faults, in order of time.
 
     Faults that name no time come one after another, each when the one before must be over. One that
     is drawn, by its time or its victim, is left out where it would undo another.
     """
-    strikes: list[Strike] = []
+    injections: list[Injection] = []
     free_s = 0.0
     for name, fault in faults_of(options).items():
         chance = random.Random(f"{options.seed} {name}")
@@ -25,31 +25,31 @@ def strikes_of(options: ChaosOptions) -> list[Strike]:
             label = f"{name} {index + 1}" if count > 1 else name
             victims = _victims(fault, options, chance)
             at_s = times_s[index] if times_s else free_s
-            strikes.append(Strike(fault, victims, at_s, label, options.rest_s))
+            injections.append(Injection(fault, victims, at_s, label, options.rest_s))
             if not times_s:
-                free_s = strikes[-1].until_s
-    return _apart(sorted(strikes, key=lambda strike: strike.at_s))
+                free_s = injections[-1].until_s
+    return _apart(sorted(injections, key=lambda injection: injection.at_s))
 
 
-def end_s(strikes: list[Strike]) -> float:
+def end_s(injections: list[Injection]) -> float:
     """Return the time, in seconds after the control, at which all has recovered."""
-    return max((strike.until_s for strike in strikes), default=0.0)
+    return max((injection.until_s for injection in injections), default=0.0)
 
 
-def _apart(strikes: list[Strike]) -> list[Strike]:
+def _apart(injections: list[Injection]) -> list[Injection]:
     """Return those that undo no other; what is drawn gives way to what is not."""
-    kept = [strike for strike in strikes if not _is_drawn(strike.fault)]
-    for index, strike in enumerate(kept):
+    kept = [injection for injection in injections if not _is_drawn(injection.fault)]
+    for index, one in enumerate(kept):
         for other in kept[:index]:
-            if strike.undoes(other):
+            if one.undoes(other):
                 raise SettingsError(
-                    f"faults.{strike.name} begins while faults.{other.name} lasts, and both happen "
-                    f"to {', '.join(sorted({*strike.victims} & {*other.victims}))}; set them apart"
+                    f"faults.{one.name} begins while faults.{other.name} lasts, and both happen "
+                    f"to {', '.join(sorted({*one.victims} & {*other.victims}))}; set them apart"
                 )
-    for strike in strikes:
-        if _is_drawn(strike.fault) and not any(strike.undoes(other) for other in kept):
-            kept.append(strike)
-    return sorted(kept, key=lambda strike: strike.at_s)
+    for injection in injections:
+        if _is_drawn(injection.fault) and not any(injection.undoes(other) for other in kept):
+            kept.append(injection)
+    return sorted(kept, key=lambda injection: injection.at_s)
 
 
 def _is_drawn(fault: Fault) -> bool:

@@ -1,21 +1,7 @@
 """Measurements of each fault, and the verdict on them: pure, from what was recorded.
 
-=============  =====================================================================================
-gap            the longest time for which the device of another learner had nothing to do, and how
-               much of it was the machine's own stall; of the control the same, where nothing
-               happens
-step rate      steps per second of the slowest of the others, as a share of its own in the control
-noticed        from the fault to the first entry of the supervisor that the victim is not as it was
-evicted        from the fault to the victim's eviction
-back           from the end of the fault to the next merge in which its victim takes part; of the
-               syncer and the supervisor, to the next merge in which all learners do
-wrong          evictions of somebody whom nothing was wrong with
-its own        of faults of links: the step rate of the victim while it lasts
-kept out       contributions of ended incarnations that came and were refused
-=============  =====================================================================================
-
-A victim must be evicted if it was silent for longer than `evict_s`, and must not if for less than
-`NEARLY` of it; between the two either is right.
+docs/chaos.md has the figures and their promises. A victim must be evicted if it was silent for
+longer than `evict_s`, and must not if for less than `NEARLY` of it; in between either is right.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +9,7 @@ from dataclasses import dataclass
 
 from islands.lab.checker import Violation
 from islands.lab.faults.bare_loop import Stall
-from islands.lab.faults.fault import FaultKind, Struck
+from islands.lab.faults.fault import FaultKind, Injected
 from islands.lab.faults.fleet import Stepped
 from islands.lab.faults.gaps import Gap, gap_of, rate_of, worst
 from islands.lab.settings.chaos import ChaosOptions
@@ -38,7 +24,7 @@ from islands.protocol.tape.member_entries import (
     ProcessEnded,
     StatusChanged,
 )
-from islands.protocol.tape.process_entries import KeptOut, Refused, Started
+from islands.protocol.tape.process_entries import Started
 from islands.protocol.tape.round_entries import Merged
 
 NEARLY = 0.8
@@ -49,14 +35,7 @@ NO_GAP = Gap(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """The figures of the time in which nothing happened.
-
-    Args:
-        from_s: when it began, by the loop.
-        to_s: when it ended.
-        gap: the longest gap between two steps of any learner.
-        rates: steps per second, by learner.
-    """
+    """The figures of the time in which nothing happened; rates are steps per second by learner."""
 
     from_s: float
     to_s: float
@@ -66,25 +45,15 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The figures of one strike; None where there is nothing to measure, or it was not measured.
+    """The figures of one injection; None where there is nothing to measure, or it was not measured.
 
-    Args:
-        struck: the strike.
-        gap: the longest gap of the others.
-        rate_share: the least step rate of the others over that of the control.
-        noticed_s: time until the supervisor had noticed.
-        evicted_s: time until the victim's eviction.
-        back_s: time until the victim was in a merge again.
-        own_rate_share: the step rate of the slowest victim over its own in the control, where
-            only its links were struck: it should step on.
-        wrong: who was evicted without a reason.
-        spared: who was not evicted though silent for too long.
-        kept_out: contributions of ended incarnations that were refused.
-        hub_away_s: by how much later an eviction may come, since the supervisor was struck as well.
-        unmeasured: learners that nothing struck, and that reported too little to be measured.
+    Of the others it has the longest gap and the least rate over that of the control, and of a
+    victim whose links alone suffered its own rate likewise. `wrong` were evicted without a reason,
+    `spared` were not though silent for too long. An eviction may come `hub_away_s` later, since the
+    supervisor was a victim as well. Of `unmeasured`, which were no victims, reports lack.
     """
 
-    struck: Struck
+    injected: Injected
     gap: Gap | None = None
     rate_share: float | None = None
     noticed_s: float | None = None
@@ -93,27 +62,17 @@ class Finding:
     own_rate_share: float | None = None
     wrong: tuple[str, ...] = ()
     spared: tuple[str, ...] = ()
-    kept_out: int = 0
     hub_away_s: float = 0.0
     unmeasured: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """A scenario that was played, with its figures and its history.
-
-    Args:
-        findings: the figures of each strike.
-        control: what was measured before; None where steps cost nothing.
-        violations: broken promises that the history shows.
-        lines: all tapes, in order.
-        history: the tape that was judged.
-    """
+class ScenarioResult:
+    """A scenario that was played, with its figures and the history that was judged."""
 
     findings: tuple[Finding, ...]
-    control: Control | None
+    control: Control
     violations: tuple[Violation, ...]
-    lines: tuple[Line, ...]
     history: tuple[bytes, ...]
 
 
@@ -141,8 +100,8 @@ def demand_rates(control: Control, names: Iterable[str]) -> None:
 
 
 def finding_of(
-    struck: Struck,
-    all_struck: Sequence[Struck],
+    injected: Injected,
+    all_injected: Sequence[Injected],
     learners: Sequence[str],
     rows: Sequence[Stepped],
     lines: Sequence[Line],
@@ -150,35 +109,33 @@ def finding_of(
     timing: Timing,
     stalls: Sequence[Stall] = (),
 ) -> Finding:
-    """Measure the effect of a strike."""
-    if struck.missed:
-        return Finding(struck)
-    meanwhile = [o for o in all_struck if o.began_s < struck.until_s and struck.began_s < o.until_s]
-    struck_names = [name for other in meanwhile for name in other.strike.victims]
-    others = [name for name in learners if name not in struck_names]
-    span = (struck.began_s, struck.until_s)
+    """Measure the effect of a injection."""
+    if injected.missed:
+        return Finding(injected)
+    meanwhile = [
+        o for o in all_injected if o.began_s < injected.until_s and injected.began_s < o.until_s
+    ]
+    victims_then = [name for other in meanwhile for name in other.injection.victims]
+    others = [name for name in learners if name not in victims_then]
+    span = (injected.began_s, injected.until_s)
     gaps = {name: gap for name in others if (gap := gap_of(rows, name, span, stalls)) is not None}
     shares = _shares(rows, others, span, control)
-    own = struck.strike.victims if struck.strike.kind.of_links else ()
-    own_shares = _shares(rows, own, (struck.began_s, struck.ended_s), control)
-    within = [line for line in lines if struck.began_s <= line.at_s <= struck.until_s]
+    own = injected.injection.victims if injected.injection.kind.of_links else ()
+    own_shares = _shares(rows, own, (injected.began_s, injected.ended_s), control)
+    within = [line for line in lines if injected.began_s <= line.at_s <= injected.until_s]
     evicted = [line for line in within if isinstance(line.entry, Evicted)]
-    wrong, spared = _misjudged(struck, meanwhile, evicted, timing)
+    wrong, spared = _misjudged(injected, meanwhile, evicted, timing)
     return Finding(
-        struck,
+        injected,
         gap=worst(gaps.values()),
         rate_share=min(shares.values(), default=None),
-        noticed_s=_noticed_s(struck, within),
-        evicted_s=_evicted_s(struck, evicted),
-        back_s=_back_s(struck, lines, tuple(learners)),
+        noticed_s=_noticed_s(injected, within),
+        evicted_s=_evicted_s(injected, evicted),
+        back_s=_back_s(injected, lines, tuple(learners)),
         own_rate_share=min(own_shares.values(), default=None),
         wrong=wrong,
         spared=spared,
-        kept_out=sum(
-            isinstance(line.entry, KeptOut) and line.entry.what.startswith("contribution ")
-            for line in within
-        ),
-        hub_away_s=_hub_away_s(struck, meanwhile, timing),
+        hub_away_s=_hub_away_s(injected, meanwhile, timing),
         unmeasured=tuple(name for name in others if name not in gaps or name not in shares),
     )
 
@@ -197,27 +154,27 @@ def _shares(
 
 
 def _misjudged(
-    struck: Struck, meanwhile: Sequence[Struck], evicted: Sequence[Line], timing: Timing
+    injected: Injected, meanwhile: Sequence[Injected], evicted: Sequence[Line], timing: Timing
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return who was evicted without a reason, and who was not though there was one."""
     evict_s = timing.scaled(timing.evict_s)
     may, must = set[str](), set[str]()
     for other in meanwhile:
-        fault, kind = other.strike.fault, other.strike.kind
+        fault, kind = other.injection.fault, other.injection.kind
         silent_s = fault.silent_most_s(other.ended_s - other.began_s)
         if kind.ends_process or fault.disturbs or silent_s >= NEARLY * evict_s:
-            may.update(other.strike.victims)
-    fault = struck.strike.fault
+            may.update(other.injection.victims)
+    fault = injected.injection.fault
     longest_s = fault.evicted_after_s(evict_s) + 2 * timing.scaled(timing.heartbeat_s)
-    longest_s += _hub_away_s(struck, meanwhile, timing)
-    if fault.silences and struck.ended_s - struck.began_s > longest_s:
-        must.update(n for n in struck.strike.victims if n not in (SYNCER, SUPERVISOR))
+    longest_s += _hub_away_s(injected, meanwhile, timing)
+    if fault.silences and injected.ended_s - injected.began_s > longest_s:
+        must.update(n for n in injected.injection.victims if n not in (SYNCER, SUPERVISOR))
     names = {line.entry.name: None for line in evicted if isinstance(line.entry, Evicted)}
     spared = tuple(name for name in sorted(must) if name not in names)
     return tuple(name for name in names if name not in may), spared
 
 
-def _hub_away_s(struck: Struck, meanwhile: Sequence[Struck], timing: Timing) -> float:
+def _hub_away_s(injected: Injected, meanwhile: Sequence[Injected], timing: Timing) -> float:
     """Return for how long the supervisor could evict nobody on account of what else happened.
 
     While it is away it hears nobody; and whoever was a member before has, once it is back, the time
@@ -225,69 +182,63 @@ def _hub_away_s(struck: Struck, meanwhile: Sequence[Struck], timing: Timing) -> 
     """
     away_s = 0.0
     for other in meanwhile:
-        if other is struck or SUPERVISOR not in other.strike.victims or other.missed:
+        if other is injected or SUPERVISOR not in other.injection.victims or other.missed:
             continue
-        back_s = other.until_s if other.strike.kind.ends_process else other.ended_s
-        overlap_s = min(back_s, struck.until_s) - max(other.began_s, struck.began_s)
+        back_s = other.until_s if other.injection.kind.ends_process else other.ended_s
+        overlap_s = min(back_s, injected.until_s) - max(other.began_s, injected.began_s)
         if overlap_s > 0:
             longest_s = REDIAL_LONGEST_S + timing.evict_s
             away_s += overlap_s + timing.scaled(longest_s)
     return away_s
 
 
-def _noticed_s(struck: Struck, within: Sequence[Line]) -> float | None:
-    """Return how long it took until the supervisor recorded anything against a victim.
-
-    A second process of its name is refused.
-    """
+def _noticed_s(injected: Injected, within: Sequence[Line]) -> float | None:
+    """Return how long it took until the supervisor recorded anything against a victim."""
     for line in within:
         entry = line.entry
-        second = struck.strike.kind is FaultKind.SECOND
-        if second and isinstance(entry, Refused) and entry.name in struck.strike.victims:
-            return line.at_s - struck.began_s
         if not isinstance(entry, StatusChanged | Evicted | Left | ProcessEnded):
             continue
-        if entry.name not in struck.strike.victims:
+        if entry.name not in injected.injection.victims:
             continue
         if not isinstance(entry, StatusChanged) or entry.status != "live":
-            return line.at_s - struck.began_s
+            return line.at_s - injected.began_s
     return None
 
 
-def _evicted_s(struck: Struck, evicted: Sequence[Line]) -> float | None:
+def _evicted_s(injected: Injected, evicted: Sequence[Line]) -> float | None:
     for line in evicted:
-        if isinstance(line.entry, Evicted) and line.entry.name in struck.strike.victims:
-            return line.at_s - struck.began_s
+        if isinstance(line.entry, Evicted) and line.entry.name in injected.injection.victims:
+            return line.at_s - injected.began_s
     return None
 
 
-def _back_s(struck: Struck, lines: Sequence[Line], learners: tuple[str, ...]) -> float | None:
+def _back_s(injected: Injected, lines: Sequence[Line], learners: tuple[str, ...]) -> float | None:
     """Return when all whom it took out of merges had taken part in one again.
 
     Whose process ended, or who was evicted, is back only once it was admitted again; and so are
     all, once a syncer or a supervisor that ended has started again.
     """
-    victims = struck.strike.victims
+    victims = injected.injection.victims
     central = {SYNCER, SUPERVISOR} & {*victims}
     wanted = dict.fromkeys(learners if central else victims)
-    gone = dict.fromkeys(victims if struck.strike.kind.ends_process else ())
+    gone = dict.fromkeys(victims if injected.injection.kind.ends_process else ())
     for line in lines:
         entry = line.entry
-        if line.at_s < struck.began_s:
+        if line.at_s < injected.began_s:
             continue
-        if isinstance(entry, Evicted) and entry.name in wanted and line.at_s < struck.until_s:
+        if isinstance(entry, Evicted) and entry.name in wanted and line.at_s < injected.until_s:
             gone[entry.name] = None
         elif isinstance(entry, Admitted):
             gone.pop(entry.name, None)
         elif isinstance(entry, Started):
             gone.pop(line.actor, None)
-        elif isinstance(entry, Merged) and line.at_s >= struck.ended_s:
+        elif isinstance(entry, Merged) and line.at_s >= injected.ended_s:
             if not central & {*gone}:
                 for name in entry.participants:
                     if name not in gone:
                         wanted.pop(name, None)
             if not wanted:
-                return line.at_s - struck.ended_s
+                return line.at_s - injected.ended_s
     return None
 
 
@@ -308,16 +259,10 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The judgement of a scenario.
-
-    Args:
-        judged: every strike with what it broke.
-        control: what was measured before; None on a virtual clock, where steps cost nothing.
-        violations: broken promises that the history shows.
-    """
+    """The judgement of a scenario: each injection's broken promises, and those of its history."""
 
     judged: tuple[Judged, ...]
-    control: Control | None
+    control: Control
     violations: tuple[Violation, ...]
 
     @property
@@ -342,7 +287,7 @@ class Verdict:
 def verdict_of(
     options: ChaosOptions,
     findings: Sequence[Finding],
-    control: Control | None,
+    control: Control,
     violations: Sequence[Violation],
 ) -> Verdict:
     """Compare findings with what a scenario asks for."""
@@ -354,23 +299,27 @@ def verdict_of(
 
 
 def _broken(
-    options: ChaosOptions, finding: Finding, control: Control | None, timing: Timing
+    options: ChaosOptions, finding: Finding, control: Control, timing: Timing
 ) -> Iterator[str]:
-    struck = finding.struck
-    if struck.missed:
-        yield f"it did not take place: {struck.missed}"
+    injected = finding.injected
+    if injected.missed:
+        yield f"it did not take place: {injected.missed}"
         return
     for name in finding.wrong:
         yield f"{name} was evicted, and nothing was wrong with it"
     for name in finding.spared:
-        yield f"{name} was silent for {struck.ended_s - struck.began_s:.1f} s and was not evicted"
-    fault = struck.strike.fault
+        silent_s = injected.ended_s - injected.began_s
+        yield f"{name} was silent for {silent_s:.1f} s and was not evicted"
+    fault = injected.injection.fault
     latest_s = fault.evicted_after_s(timing.scaled(timing.evict_s)) + _late_s(timing)
     latest_s += finding.hub_away_s
-    silent = fault.silences and SUPERVISOR not in struck.strike.victims
+    silent = fault.silences and SUPERVISOR not in injected.injection.victims
     if silent and finding.evicted_s is not None and finding.evicted_s > latest_s:
         yield f"the eviction came after {finding.evicted_s:.2f} s; it must within {latest_s:.2f} s"
-    yield from _unnoticed(finding, timing)
+    noticed_s, latest_s = finding.noticed_s, timing.scaled(timing.stalled_s) + _late_s(timing)
+    if fault.kind is FaultKind.HANG and (noticed_s is None or noticed_s > latest_s):
+        after = "never" if noticed_s is None else f"after {noticed_s:.1f} s"
+        yield f"it was {after} seen that the victim hangs; it must within {latest_s:.1f} s"
     yield from _slow(options, finding, control)
 
 
@@ -379,25 +328,12 @@ def _late_s(timing: Timing) -> float:
     return max(LATE_EVICTION_S, timing.scaled(timing.heartbeat_s))
 
 
-def _unnoticed(finding: Finding, timing: Timing) -> Iterator[str]:
-    """Yield what the supervisor should have noticed of a process that goes on sending."""
-    kind, noticed_s = finding.struck.strike.kind, finding.noticed_s
-    latest_s = timing.scaled(timing.stalled_s) + _late_s(timing)
-    if kind is FaultKind.HANG and (noticed_s is None or noticed_s > latest_s):
-        after = "never" if noticed_s is None else f"after {noticed_s:.1f} s"
-        yield f"it was {after} seen that the victim hangs; it must within {latest_s:.1f} s"
-    if kind is FaultKind.SECOND and noticed_s is None:
-        yield "the second learner of the name was not refused"
-
-
-def _slow(options: ChaosOptions, finding: Finding, control: Control | None) -> Iterator[str]:
+def _slow(options: ChaosOptions, finding: Finding, control: Control) -> Iterator[str]:
     most_s = options.back_most_s
     if finding.back_s is None:
         yield "its victim did not take part in a merge again"
     elif most_s is not None and finding.back_s > most_s:
         yield f"its victim was in a merge after {finding.back_s:.2f} s; it must within {most_s:g} s"
-    if control is None:
-        return
     if finding.unmeasured and (options.gap_most_s, options.step_rate_least) != (None, None):
         yield f"{', '.join(finding.unmeasured)}: gaps and step rate were not measured"
     most_s = options.gap_most_s
@@ -410,7 +346,7 @@ def _slow(options: ChaosOptions, finding: Finding, control: Control | None) -> I
             f"{1000 * control.gap.left_s:.0f} ms{stalls}; allowed are {1000 * most_s:g} ms more"
         )
     least = options.step_rate_least
-    own = finding.own_rate_share if finding.struck.strike.kind is FaultKind.LATENCY else None
+    own = finding.own_rate_share if finding.injected.injection.kind is FaultKind.LATENCY else None
     if least is not None and own is not None and own < least:
         yield f"its victim stepped at {own:.3f} of its rate; it must be {least:g}"
     if least is not None and finding.rate_share is not None and finding.rate_share < least:

@@ -29,17 +29,10 @@ OF_NO_PRESET = tuple(name for name, fact in facts_of(RunSettings).items() if not
 def chosen(
     kind: type[Kind], group: str, entries: Mapping[str, object], baseline: str | None, only: str
 ) -> list[tuple[str, str, Kind]]:
-    """Return the cells that are asked for, and those of the baseline.
+    """Return cells whose names contain `only`, and those of the baseline.
 
-    Args:
-        kind: the dataclass of a cell.
-        group: the key of the entries in the file.
-        entries: the cells by name; each may have a `sweep`.
-        baseline: the entry that is in any case asked for; None if there is none.
-        only: what the names of the others must contain.
-
-    Returns:
-        Of each cell the key of its entry, its name with what is swept, and the cell.
+    Entries, by their names below the key `group` in the file, may each have a `sweep`. Of each cell
+    it returns the key of its entry, its name with what is swept, and the cell.
     """
     if not entries:
         raise SettingsError(f"{group} holds none; the file needs some, such as a: {{learners: 4}}")
@@ -118,13 +111,9 @@ def _check_ranges(found: object, place: str) -> None:
 def run_settings(
     base: RunSettings, preset: str | None, run: Mapping[str, object], place: str
 ) -> RunSettings:
-    """Return the settings of a cell.
+    """Return the file's settings, replaced by a cell's preset and then by its own `run`.
 
-    Args:
-        base: those of the file.
-        preset: the algorithm that replaces them, but for what no preset decides; None = none does.
-        run: those that differ, as in a run's file.
-        place: of the cell in the file.
+    What no preset decides is the file's; `place` is the cell's in the file.
     """
     for key in DECIDED_BY_THE_FILE:
         if key in run:

@@ -1,15 +1,9 @@
-"""Options of `islands chaos SCENARIO`, and the reading of its faults.
+"""Options of `islands chaos SCENARIO`: a run, and faults that are injected into it."""
 
-A scenario is a run, and faults that are injected into it.
-"""
-
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
-
-import msgspec
 
 from islands.lab.faults.fault import (
     ANYBODY,
@@ -104,32 +98,24 @@ def faults_of(options: ChaosOptions) -> dict[str, Fault]:
 
 
 def _fault(name: str, entry: object, options: ChaosOptions) -> Fault:
+    from islands.lab.settings.cells import converted  # it imports numerics, and --help needs none
+
     place = f"faults.{name}"
     if not isinstance(entry, dict) or "fault" not in entry:
         raise SettingsError(f"{place} is {entry!r}; it must be a mapping such as {{fault: kill}}")
-    keys = ("fault", *(key for key in Fault.__dataclass_fields__ if key != "kind"))
-    for key in entry:
-        if key not in keys:
-            near = difflib.get_close_matches(str(key), keys, 1)
-            hint = f"did you mean {near[0]}?" if near else f"it must be one of {', '.join(keys)}"
-            raise SettingsError(f"unknown key {place}.{key}; {hint}")
     kind = entry["fault"]
     if kind not in IN_SCENARIOS:
         raise SettingsError(
             f"{place}.fault is {kind!r}; it must be one of {', '.join(IN_SCENARIOS)}"
         )
-    known = (*OF_ALL, *keys_of(FaultKind(kind)))
+    details = {key: value for key, value in entry.items() if key != "fault"}
+    fault = converted(Fault, {**details, "kind": kind}, place)
+    known = (*OF_ALL, *keys_of(fault.kind))
     for key in entry:
         if key not in known:
             raise SettingsError(
                 f"{place}.{key} does not go with {kind}; its keys are {', '.join(known)}"
             )
-    details = {key: value for key, value in entry.items() if key != "fault"}
-    try:
-        fault = msgspec.convert({"kind": kind, **details}, Fault)
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"{place}: {error}") from error
-    check_ranges(fault, f"{place}.")
     for sentence in _wrong(fault, options):
         raise SettingsError(f"{place}{sentence}")
     return fault
@@ -142,7 +128,6 @@ def keys_of(kind: FaultKind) -> tuple[str, ...]:
 def _wrong(fault: Fault, options: ChaosOptions) -> Iterator[str]:
     kind, who = fault.kind, fault.who
     drawn = (LEARNER, ANYBODY, EVERYBODY, SYNCER, SUPERVISOR)
-    learners = (LEARNER, *options.names)
     if who not in (*drawn, *options.names):
         yield (
             f".who is {who!r}; it must be one of {', '.join(drawn)}, or a learner's name: "
@@ -154,10 +139,8 @@ def _wrong(fault: Fault, options: ChaosOptions) -> Iterator[str]:
         yield (
             f".who is {who}; {kind} happens to the links of a learner, or of all: link tells which"
         )
-    if kind is FaultKind.HANG and who not in learners:
+    if kind is FaultKind.HANG and who not in (LEARNER, *options.names):
         yield f".who is {who}; hang happens to learners alone"
-    if kind is FaultKind.SECOND and who not in learners:
-        yield f".who is {who}; second happens to learners alone"
     if kind is FaultKind.HANG and options.file.task != SLEEPING:
         yield f".fault is hang; only the steps of {SLEEPING} can"
     if fault.at_s and (fault.every_s is not None or fault.times != 1):

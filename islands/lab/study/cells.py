@@ -1,8 +1,4 @@
-"""The cells of a study, with their sweeps spread out, and the trials of each.
-
-A trial's fingerprint is of its settings, of the file that holds the task, and of this version of
-islands. What the task imports, and what it reads, is not part of it.
-"""
+"""The cells of a study, with their sweeps spread out, and the trials of each."""
 
 import hashlib
 import importlib.util
@@ -71,18 +67,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run of one cell.
-
-    Args:
-        key: of the cell in the study's file.
-        name: of the cell, with what is swept.
-        cell: how it trains.
-        seed: of all chance.
-        settings: of the run.
-        task: what is trained, as package.module:Class.
-        task_settings: arguments of the task.
-        tokens: budget of all learners together.
-    """
+    """One run of one cell, which has a key in the study's file, and a name with what is swept."""
 
     key: str
     name: str
@@ -95,7 +80,10 @@ class Trial:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of all that the result depends on, as far as it is known; names are no part."""
+        """Digest of its settings, of the task's file and of the version of Islands.
+
+        What the task imports, and what it reads, is not part of it.
+        """
         cell = replace(self.cell, run={}, task_settings={})  # they are in what follows
         program = (RESULT_FORMAT, version("islands"), self.task, _source_digest(self.task))
         parts = (program, cell, self.settings, self.task_settings, self.tokens)

@@ -32,13 +32,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A cell against the baseline.
+    """A cell against the baseline: the mean relative difference and its interval, if there are.
 
-    Args:
-        verdict: what follows.
-        worse_by: mean relative difference; positive where the cell is worse; None if there is none.
-        low: lower end of the interval of `worse_by`; None if there is none.
-        high: upper end.
+    They are positive where the cell is worse.
     """
 
     verdict: Verdict
@@ -54,16 +50,10 @@ def compare(
     within: float,
     higher_is_better: bool = False,
 ) -> Comparison:
-    """Compare two cells by their metrics.
+    """Compare a cell's metric of each seed with the baseline's.
 
-    Args:
-        cell: the cell's metric of each seed.
-        baseline: the baseline's metric of each seed, the same seeds.
-        within: share by which the cell may be worse and count as equal.
-        higher_is_better: whether more of the metric is better.
-
-    Returns:
-        The comparison; it is undecided without a common seed, and where the baseline's mean is 0.
+    It may be worse by the fraction `within` and count as equal. Without a common seed, and where
+    the baseline's mean is 0, it is undecided.
     """
     seeds = sorted(cell.keys() & baseline.keys())
     whole = abs(mean(baseline[seed] for seed in seeds)) if seeds else 0.0

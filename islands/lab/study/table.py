@@ -26,16 +26,7 @@ Results = Mapping[str, Mapping[int, Result]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One cell.
-
-    Args:
-        name: of the cell.
-        metric: of each seed; NaN where there is none.
-        comparison: with the baseline.
-        yield_share: mean over the seeds that have a result.
-        participation: mean over the same.
-        virtual_s: mean over the same, of what a trial took on the virtual clock.
-    """
+    """One cell: its metric by seed, NaN where there is none, and means over seeds with a result."""
 
     name: str
     metric: dict[int, float]
@@ -124,15 +115,8 @@ def _whole(metrics: Mapping[int, float]) -> bool:
 
 def table(options: StudyOptions, rows: Sequence[Row], metric: str) -> str:
     head = (
-        "cell",
-        metric,
-        "each seed",
-        "worse by",
-        "95 % interval",
-        "yield",
-        "took part",
-        "virtual s",
-        "",
+        *("cell", metric, "each seed", "worse by", "95 % interval"),
+        *("yield", "took part", "virtual s", ""),
     )
     cells = markdown_table([head, *(_cells(row) for row in rows)])
     alike = "" if options.seed_argument else "; all seeds read the data in one order"
@@ -166,15 +150,10 @@ def _cells(row: Row) -> tuple[str, ...]:
 CHART_INCHES = 3.6
 SKIPPED_SHARE = 0.15
 """The first part of a curve is left out: it falls so far that all ends would lie together."""
-THICK, THIN = 1.6, 0.8
-"""The width of a line of the two that matter, and of one that is compared with them."""
 
 
-def plot(results: Results, rows: Sequence[Row], metric: str, name: str) -> bytes:
-    """Draw the metric over tokens as a PNG file: a line for each cell, the mean over its seeds.
-
-    Lines of the baseline and of the best cell are thicker than the others.
-    """
+def plot(results: Results, metric: str, name: str) -> bytes:
+    """Draw the metric over tokens as a PNG file: a line for each cell, the mean over its seeds."""
     curves = {cell: points_of(found, metric) for cell, found in results.items()}
     ends = max((x for points in curves.values() for x, _ in points), default=1.0)
     shown = {
@@ -182,7 +161,6 @@ def plot(results: Results, rows: Sequence[Row], metric: str, name: str) -> bytes
         for cell, points in curves.items()
     }
     drawn = {cell: points for cell, points in shown.items() if points}
-    strong = emphasised(rows)
     with new_figure(CHART_INCHES + len(drawn) * LINE_INCHES / 2) as figure:
         figure.suptitle(name, x=0.01, ha="left")
         axes = figure.subplots()
@@ -191,22 +169,13 @@ def plot(results: Results, rows: Sequence[Row], metric: str, name: str) -> bytes
             axes.set_title("nothing was evaluated")
             return encoded(figure)
         names = [f"{cell}  {points[-1][1]:.4g}" for cell, points in drawn.items()]
-        for index, (cell, points) in enumerate(drawn.items()):
-            width = THICK if cell in strong else THIN
-            line(axes, points, index, names[index], linewidth=width)
+        for index, points in enumerate(drawn.values()):
+            line(axes, points, index, names[index])
         scale_y(axes, [y for points in drawn.values() for _, y in points])
         count_below(axes, "tokens", ends)
         axes.set_xlim(left=SKIPPED_SHARE * ends)
         figure.legend(loc="outside lower left", ncols=2)
         return encoded(figure)
-
-
-def emphasised(rows: Sequence[Row]) -> set[str]:
-    """Return the names of the baseline and of the cell that is better than it by most."""
-    baseline = {row.name for row in rows if row.comparison.verdict is Verdict.BASELINE}
-    worse_by = {row.name: row.comparison.worse_by or 0.0 for row in rows}
-    best = min(worse_by, key=worse_by.__getitem__, default="")
-    return baseline | ({best} if best and worse_by[best] < 0 else set())
 
 
 def points_of(found: Mapping[int, Result], metric: str) -> list[tuple[float, float]]:

@@ -62,10 +62,7 @@ Point = tuple[int, int, dict[str, float]]
 class Stage:
     """A part of a trial in which the same learners train.
 
-    Args:
-        begins: share of the budget's tokens that is processed before it.
-        share: share of the tokens that is processed in it.
-        hosts: the machines of its learners, by name.
+    Of the budget's tokens the fraction `begins` is processed before it, and `share` in it.
     """
 
     begins: float
@@ -78,12 +75,7 @@ class Stage:
 
 
 def stages_of(hosts: Hosts, joins: Sequence[Join]) -> list[Stage]:
-    """Return the stages of a trial, first to last.
-
-    Args:
-        hosts: machines of all learners, those that join later at the end and in that order.
-        joins: of the cell.
-    """
+    """Return the stages of a trial; hosts that join later come last, and in that order."""
     ordered = sorted(joins, key=lambda join: join.at_share)
     names = list(hosts)
     first = len(names) - sum(join.learners for join in ordered)
@@ -99,18 +91,9 @@ def stages_of(hosts: Hosts, joins: Sequence[Join]) -> list[Stage]:
 class Result:
     """The result of a trial.
 
-    Args:
-        figures: of the task's evaluation of the final values.
-        curve: (mark, tokens, figures) in the course of the trial; the mark counts sixteenths of the
-            budget, the tokens are those that the values account for (where learners gossip, all
-            that were processed), and the last point is the end.
-        tokens: processed by all learners.
-        yield_share: tokens that reached the published values, over those processed.
-        merges: committed.
-        participation: contributions per learner that was present, and per merge.
-        reason: why the run ended.
-        virtual_s: how long it took on the virtual clock.
-        wall_s: how long it took to compute.
+    The figures are of the task's evaluation of the final values. The curve has (mark, tokens,
+    figures) in the course of the trial; the mark counts sixteenths of the budget, the tokens are
+    those that the values account for (where learners gossip, all that were processed).
     """
 
     figures: dict[str, float]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from islands.layout.fragments import plan
 from islands.layout.leaves import MOMENTS_PREFIX, Layout, Leaf, Role, default_role
-from islands.model.interfaces import MOMENT_PIECE_BYTES, MomentsCopy, PendingStep, Snapshot, Trainer
+from islands.model.interfaces import MOMENT_PIECE_BYTES, MomentsCopy, PendingStep, Snapshot
 from islands.protocol.errors import InvariantError
 from islands.protocol.ranges import Ranges
 from islands.protocol.settings.choices import SnapshotPrecision
@@ -28,13 +28,9 @@ from islands.tasks.data.shards import ShardKey, ShardPlan
 from messaging.clock import Clock, MonotonicClock
 from messaging.codec.tensors import digest
 
-NOISES = 61
-"""Number of different noise vectors; a prime, so that shards differ whatever their number."""
-
-BATCH_TOKENS = 8
-"""Tokens that one step of a toy counts by default."""
+NOISES = 61  # different noise vectors; a prime, so that shards differ whatever their number
+BATCH_TOKENS = 8  # that one step of a toy counts by default
 BATCHES_PER_SHARD = 64
-"""Batches in each virtual shard of a toy by default."""
 
 TOY_SHAPES: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("embedding", (16, 8)),
@@ -64,7 +60,6 @@ class ToyStep:
         return self.value
 
     def metrics(self) -> dict[str, float]:
-        """Return nothing: a toy reports its loss alone."""
         return {}
 
     def ready(self) -> bool:
@@ -96,23 +91,15 @@ class ToyMoments(ToySnapshot):
 
 
 class ToyOptions(TypedDict, total=False):
-    """Options of a toy, whatever computes on it.
+    """Options of a toy, whatever computes on it: its leaves, and virtual shards per pass.
 
-    Attributes:
-        seed: Seed of the order of the batches; of a `NumpyTrainer` also of the initial value, the
-            target and the noise.
-        shapes: The leaves, as (path, shape).
-        min_piece_bytes: Least size of a fragment's largest piece; small, as the model is small.
-        batch_tokens: Tokens that one step counts.
-        shards: Virtual shards per pass.
-        batches_per_shard: Batches in each shard.
-        merges_moments: Whether a leaf of running averages lies beside each, as merged moments do. A
-            toy has none: these values are trained like the others, and travel as moments do.
+    The seed decides the order of batches; of a `NumpyTrainer` also initial value, target and noise.
+    With `merges_moments` a leaf lies beside each, which is trained like the others, and
+    travels as moments do.
     """
 
     seed: int
     shapes: Sequence[tuple[str, tuple[int, ...]]]
-    min_piece_bytes: int
     batch_tokens: int
     shards: int
     batches_per_shard: int
@@ -135,7 +122,7 @@ class ToyTask:
         self.layout: Layout = plan(
             [*leaves, *moments.values()],
             count=fragments,
-            min_piece_bytes=options.get("min_piece_bytes", 4),
+            min_piece_bytes=4,
             labels={"task": "toy", "seed": str(seed)},
             beside={leaf.path: path for path, leaf in moments.items()},
         )
@@ -144,7 +131,7 @@ class ToyTask:
         self._batch_tokens = options.get("batch_tokens", BATCH_TOKENS)
 
     def setup(self) -> None:
-        """Do nothing: there is nothing to compile."""
+        """There is nothing to compile."""
 
     @property
     def hardware(self) -> str:
@@ -161,7 +148,7 @@ class ToyTask:
         return (self.share(fragment),)
 
     def prepare_giving(self) -> None:
-        """Do nothing: there is nothing to compile."""
+        """There is nothing to compile."""
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
         for record, after in self._plan.groups(shard, position, 1):
@@ -174,14 +161,8 @@ class ToyTask:
 class NumpyTrainer(ToyTask):
     """A learner of a noisy quadratic, deterministic and without JAX.
 
-    Args:
-        fragments: P, the number of fragments asked for.
-        noise: Standard deviation of a batch's target around the true one.
-        momentum: Momentum of the inner SGD, so that there are moments to keep or lose; at 0 there
-            are none.
-        noises: Number of different targets that batches have.
-        moment_piece_bytes: Largest size of a piece of moments; a small limit makes several pieces.
-        options: See `ToyOptions`.
+    Batches have `noises` different targets, with a standard deviation of `noise` around the true
+    one. With `momentum` 0 there are no moments to keep or lose.
     """
 
     def __init__(
@@ -250,14 +231,12 @@ class NumpyTrainer(ToyTask):
         self._base[where] = value
 
     def inflate(self, factor: float) -> None:
-        """Multiply the local weights, as a broken device may."""
         self._local *= np.float32(factor)
 
     def finite(self) -> bool:
         return bool(np.isfinite(self._local).all() and np.isfinite(self._moment).all())
 
     def reset_moments(self) -> None:
-        """Set the momentum to zero."""
         self._moment = np.zeros_like(self._local)
 
     @property
@@ -270,7 +249,6 @@ class NumpyTrainer(ToyTask):
 
     @property
     def moment_pieces(self) -> int:
-        """How many pieces the momentum is cut into."""
         return -(-self._moment.nbytes // self._moment_piece_bytes) if self._momentum else 0
 
     def read_moments(self, piece: int) -> MomentsCopy:
@@ -278,7 +256,6 @@ class NumpyTrainer(ToyTask):
         return ToyMoments(piece_bytes, bool(np.isfinite(self._moment).all()))
 
     def load_moments(self, pieces: Sequence[memoryview]) -> None:
-        """Replace the momentum by that of another learner."""
         ranges = [self._moment_range(piece) for piece in range(self.moment_pieces)]
         wanted = [where.stop - where.start for where in ranges]
         given = [buffer.nbytes for buffer in pieces]
@@ -313,7 +290,6 @@ class SleepingStep:
         return self.value
 
     def metrics(self) -> dict[str, float]:
-        """Return nothing: a sleep reports its loss alone."""
         return {}
 
     def ready(self) -> bool:
@@ -321,17 +297,9 @@ class SleepingStep:
 
 
 class SleepingDevice:
-    """A device that only sleeps, one step after the other.
+    """A device that only sleeps, one step after the other, and is idle if a dispatch comes late.
 
-    It begins a step when that is dispatched or when the step before it is done, whichever is later,
-    and needs no processor time for it. The device is idle only when a dispatch comes late.
-
-    Args:
-        step_s: Duration of a step.
-
-    Attributes:
-        step_s: Duration of a step.
-        free_s: Time on `MonotonicClock` at which all dispatched steps will be done.
+    All dispatched steps will be done at `free_s` on `MonotonicClock`.
     """
 
     def __init__(self, step_s: float) -> None:
@@ -349,8 +317,3 @@ def _toy(batch: object) -> ToyBatch:
     if not isinstance(batch, ToyBatch):
         raise InvariantError(f"a toy trainer was given a {type(batch).__name__}")
     return batch
-
-
-def _keeps_the_contract(trainer: NumpyTrainer) -> Trainer:
-    """Let mypy prove that it is a `Trainer`."""
-    return trainer

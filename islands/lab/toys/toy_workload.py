@@ -54,18 +54,15 @@ class Sleeping(Workload):
     first_step_s: float = 0.0
 
     def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
-        """Count the published value, the only large array that a trainer holds."""
         return TrainerMemory(0, VALUE_BYTES * self._make(settings, 1.0).layout.size, 0, 0)
 
     def plan(self, settings: RunSettings) -> RunPlan:
-        """Return the layout, with as many fragments as the settings ask for."""
         if settings.pattern is not Pattern.BALANCED:
             raise SettingsError(f"pattern is {settings.pattern}; a toy has no layers: use balanced")
         trainer = self._make(settings, 1.0)
         return RunPlan(trainer.layout, trainer.shards)
 
     def trainer(self, settings: RunSettings, learner: LearnerDevices) -> Trainer:
-        """Make the trainer of one learner, slowed down if `slow` names it."""
         return self._make(settings, self.slow.get(learner.name, 1.0))
 
     def evaluate(
@@ -91,7 +88,6 @@ class Transfer:
     precision: SnapshotPrecision
 
     def buffer(self) -> memoryview:
-        """Compute the difference and return its bytes in the wire's precision."""
         difference = self.base - self.base
         difference[0] += self.drift
         if self.precision == "bfloat16":
@@ -99,24 +95,14 @@ class Transfer:
         return difference.view(np.uint8).data.toreadonly()
 
     def ready(self) -> bool:
-        """Return False, since `buffer` always has work to do."""
-        return False
+        return False  # `buffer` always has work to do
 
 
 class Accelerator(ToyTask):
     """A device with a memory of its own: a boundary only dispatches, and a step only sleeps.
 
     The published value that it holds is all it takes of the host's memory; its moments count as on
-    the device, and stay zero.
-
-    Args:
-        step_s: Duration of a step in seconds.
-        fragment_bytes: Size of each fragment.
-        fragments: Number of fragments.
-
-    Attributes:
-        setup_s: See `Sleeping`.
-        first_step_s: See `Sleeping`.
+    the device, and stay zero. For the rest see `Sleeping`.
     """
 
     def __init__(self, step_s: float, fragment_bytes: int, fragments: int = 4) -> None:
@@ -130,10 +116,7 @@ class Accelerator(ToyTask):
         self.first_step_s = 0.0
 
     def setup(self) -> None:
-        """Sleep as long as compiling would take, and make the initial value.
-
-        The value repeats `PERIOD` random numbers.
-        """
+        """Sleep as long as compiling would take, and make the initial value."""
         time.sleep(self.setup_s)  # noqa: TID251  a setup that sleeps
         some = np.random.default_rng(0).standard_normal(PERIOD, np.float32)
         self._held = [np.resize(some, fragment.size) for fragment in self.layout.fragments]
@@ -145,14 +128,12 @@ class Accelerator(ToyTask):
         return self.device.occupy(0.0, max(0.0, first_s - self.device.step_s))
 
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
-        """Begin the transfer of the fragment's present drift."""
         return Transfer(self._held[fragment], self._drift[fragment], precision)
 
     def value(self, fragment: int) -> NDArray[np.float32]:
         return self._held[fragment].copy()
 
     def base_of(self, fragment: int) -> NDArray[np.float32]:
-        """Return a copy of the value held."""
         return self._held[fragment].copy()
 
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
@@ -172,11 +153,10 @@ class Accelerator(ToyTask):
         self._drift[fragment] = share * (float(value[0]) - local)
 
     def finite(self) -> bool:
-        """Return True: nothing here can become infinite."""
         return True
 
     def reset_moments(self) -> None:
-        """Do nothing: the moments are always zero."""
+        """The moments are always zero."""
 
     @property
     def moments_schema(self) -> str:
@@ -196,7 +176,6 @@ class Accelerator(ToyTask):
             raise InvariantError(f"moments are pieces of {wanted} bytes, not {given}")
 
     def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
-        """Return no figures, as the model learns nothing."""
         return {}
 
     def _pieces_bytes(self) -> list[int]:
@@ -206,11 +185,5 @@ class Accelerator(ToyTask):
 
 
 def _moved(value: NDArray[np.float32]) -> float:
-    """Return the mean of the magnitudes, without copying the whole value."""
     parts = [value[start : start + PERIOD] for start in range(0, value.size, PERIOD)]
     return sum(float(np.abs(part).sum()) for part in parts) / value.size
-
-
-def _keeps_the_contract(accelerator: Accelerator) -> Trainer:
-    """Let mypy prove that an `Accelerator` is a `Trainer`."""
-    return accelerator

@@ -31,7 +31,7 @@ def verdict(outcome: Outcome) -> str:
     times = f"healed at {scenario.heal_s:.2f} s, ended at {outcome.ended_s:.2f} s"
     sentences = [
         f"seed {scenario.seed}: {size}; {times}; {len(outcome.lines)} entries",
-        *(f"  {strike}" for strike in scenario.strikes),
+        *(f"  {injection}" for injection in scenario.injections),
         *(f"  {kind}: {count}" for kind, count in sorted(faults_done(outcome).items())),
         *(str(violation) for violation in outcome.violations),
         "every promise kept"

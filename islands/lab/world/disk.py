@@ -35,23 +35,17 @@ class SimulatedFile:
         return len(piece)
 
     def close(self) -> None:
-        """Do nothing, since an open file holds no resources."""
+        """An open file holds no resources."""
 
 
 class SimulatedDisk:
-    """Named files of one host.
+    """Named files of one host; `rng` decides what a crash leaves behind.
 
-    Attributes:
-        lost: number of writes that crashes lost.
-        torn: number of writes of which crashes left only a part.
-        full: whether every write fails for lack of space.
-        failing: whether the device reports an error for every call.
-        slowness: how many times as long as usual a worker's piece of work takes.
-        was_bad: whether it was ever full or failing.
+    It counts the writes that crashes `lost`, and those that they have `torn`. A worker's piece of
+    work takes `slowness` times as long as usual.
     """
 
     def __init__(self, rng: random.Random) -> None:
-        """Make an empty disk; `rng` decides what a crash leaves behind."""
         self.lost = 0
         self.torn = 0
         self.full = False
@@ -89,7 +83,7 @@ class SimulatedDisk:
         return None if content is None else SimulatedFile(content, at_bytes)
 
     def close(self) -> None:
-        """Do nothing: the disk has no lock to release, like a network file system without locks."""
+        """It has no lock to release, like a network file system without locks."""
 
     @property
     def syncing(self) -> bool:
@@ -101,7 +95,6 @@ class SimulatedDisk:
         self._working = True
 
     def settle(self) -> None:
-        """Complete all syncs that are under way."""
         self._settle_files()
         self._working = False
 
@@ -126,7 +119,6 @@ class SimulatedDisk:
         self.was_bad = self.was_bad or full or failing
 
     def mend(self) -> None:
-        """Give the disk space and a sound device again."""
         self.spoil()
 
     def flip(self) -> str | None:
@@ -153,7 +145,6 @@ class SimulatedDisk:
             raise DiskError(f"{name}: input/output error of the simulated device")
 
     def copied(self) -> dict[str, bytes]:
-        """Return a copy of all durable files."""
         return dict(self._durable)
 
     def restore(self, copy: dict[str, bytes]) -> None:

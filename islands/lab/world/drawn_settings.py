@@ -1,4 +1,4 @@
-"""Settings of a run drawn by chance, so that all rules meet all faults (`faults.py`).
+"""Settings of a run drawn by chance, so that all rules meet all faults (`scenario.py`).
 
 Each family of rules has a source of chance of its own, so that a new one changes no other.
 """
@@ -27,28 +27,14 @@ from islands.protocol.settings.run import TOP_K_SHARE, RunSettings, Timing
 from islands.protocol.settings.setting import facts_of
 
 OTHER_OUTER = 0.15
-"""Share of scenarios with another outer step."""
-
-WAITING = 0.15
-"""Share of scenarios whose learners wait for merges."""
-
-SPARSE = 0.25
-"""Share of the runs with a codec on the host that send the largest values alone."""
-
-ADAPTING = 0.15
-"""Share of scenarios whose learners choose their precision, where that is allowed."""
-
-TAKING_TURNS = 0.1
-"""Share of scenarios whose learners open rounds of their own."""
-
+WAITING = 0.15  # for merges
+SPARSE = 0.25  # of the runs with a codec on the host
+ADAPTING = 0.15  # of the runs where that is allowed
+TAKING_TURNS = 0.1  # learners open rounds of their own
 BY_INCREMENTS = 0.2
-"""Share of scenarios whose updates are increments."""
-
-WITH_FEEDBACK = 0.8
-"""Share of the runs with a codec on the host that have error feedback."""
-
+WITH_FEEDBACK = 0.8  # of the runs with a codec on the host
 GOSSIPING = 0.06
-"""Share of scenarios whose learners gossip."""
+"""Fractions of scenarios."""
 
 
 def draw_settings(

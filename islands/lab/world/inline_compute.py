@@ -1,8 +1,4 @@
-"""The boundaries of a trainer on an asyncio loop, usually on the virtual clock.
-
-The arithmetic is done while virtual time stands still, and a cost model says how long it took.
-Batches are read when they are needed, which takes no time either.
-"""
+"""The boundaries of a trainer on an asyncio loop, usually on the virtual clock."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,15 +17,10 @@ from islands.tasks.data.batch_source import ASKED_AGAIN_S
 
 
 class InlineCompute:
-    """The boundaries of a trainer on an asyncio loop, usually a virtual one.
+    """The compute of a learner, which does its arithmetic and reads batches in no time.
 
-    Args:
-        trainer: does the arithmetic, while the loop's time stands still.
-        settings: settings of the run.
-        step_s: called before each step; returns how many seconds of the loop's time it takes.
-        setup_s: seconds that building and compiling take.
-        copy_s: called for each snapshot; returns the seconds that its copy to the host takes, once
-            the copies before it have arrived.
+    Building takes `setup_s` of the loop's seconds, each step its `step_s()`, and each snapshot's
+    copy to the host `copy_s()`, once the copies before it have arrived.
     """
 
     def __init__(
@@ -58,11 +49,9 @@ class InlineCompute:
 
     @property
     def compiling(self) -> bool:
-        """Always False: compilation takes none of the loop's time."""
         return False
 
     def start(self, post: Post) -> None:
-        """Begin to work after the set-up time."""
         self._post = post
         self._timer = asyncio.get_running_loop().call_later(self._setup_s, self._set_up)
         post(made(self._trainer))
@@ -72,7 +61,6 @@ class InlineCompute:
         self._wake()
 
     def stop(self) -> None:
-        """Stop at once."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -112,7 +100,6 @@ class InlineCompute:
             self._asking = loop.call_later(ASKED_AGAIN_S, self._ask_again)
 
     def _ask_again(self) -> None:
-        """Look for data that may have arrived."""
         self._asking = None
         self._wake()
 

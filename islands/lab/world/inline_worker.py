@@ -8,26 +8,18 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
 class InlineWorker:
     """A worker on a virtual clock: pieces begin in order, run at once, and end after `cost_s`.
 
-    Args:
-        cost_s: called for each piece; returns the seconds that it takes.
-        begin: called before each piece; the syncs of a simulated disk then last as long as it.
-        complete: called when a piece is complete, before its `done`; the disk then makes durable
-            what was synced.
-        places: how many pieces of work run at once.
+    `begin` is called before each piece, and `complete` before its `done`: in between, the syncs of
+    a simulated disk last.
     """
 
     def __init__(
         self,
         cost_s: Callable[[], float],
-        begin: Callable[[], object] = _nothing,
-        complete: Callable[[], object] = _nothing,
+        begin: Callable[[], object] = lambda: None,
+        complete: Callable[[], object] = lambda: None,
         *,
         places: int = 1,
     ) -> None:

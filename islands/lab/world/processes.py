@@ -17,13 +17,8 @@ RoleProcess = LearnerActor | SyncerActor | SupervisorActor
 class SimulatedProcess:
     """A process that runs an actor on a host of its own.
 
-    Args:
-        actor: the actor that it runs.
-        crash: called when it is killed, to take its links away.
-        lost: called when it has ended after that, to take the writes that were not durable.
-
-    Attributes:
-        silent: Whether a kill takes its machine with it, so that not even its links are closed.
+    `crash` is called when it is killed, to take its links away, unless its machine vanishes with it
+    (`silent`); then `lost`, to take the writes that were not durable.
     """
 
     def __init__(
@@ -56,13 +51,7 @@ class SimulatedProcess:
 
 
 class SimulatedProcesses(ProcessTable):
-    """The processes that run, each with callbacks of its own, so that it can be frozen.
-
-    Args:
-        network: where a frozen process accepts no session.
-        make: builds the process of a name.
-        ended: called with the name of a process that ended, and how.
-    """
+    """The processes that run, each with callbacks of its own, so that it can be frozen."""
 
     def __init__(
         self,

@@ -1,31 +1,9 @@
 """A scenario of the simulated world, drawn from a seed: hosts, settings, network and faults.
 
-==================  ============================================================================
-`kill`              processes crash at once (several: together), and their links close, or
-                    (silently) do not, as after a power loss; the syncer's and the supervisor's
-                    disks lose or tear writes that were not synced
-`terminate`         a learner departs on its own will
-`freeze`            processes stand still and go on later: their links stay open, and their clocks
-                    go on
-`straggle`          for a while a learner's steps take longer
-`cut`               a network partition between two hosts, or in one direction only; after healing,
-                    the held messages arrive late, possibly after their sender has opened a new link
-`isolate`           a learner is cut from supervisor and syncer: it goes on stepping, is evicted,
-                    and comes back as a zombie
-`flap`              a path is cut and heals, again and again
-`reset`             all sessions between two hosts break, in the middle of a message
-`path`, `weather`   for a while a path, or the whole network, drops, repeats, changes and delays
-`disk`              for a while a disk is full, fails, or is slow
-`flip_on_disk`      a host crashes, and meanwhile a bit flips in an older slot on its disk
-`second_syncer`     a second syncer is started on another host, over the same journal
-`poison`            a learner's weights become NaN
-`inflate`           a learner's weights grow by a large factor, as by a broken device
-`pause`, `drain`    an operator pauses the run and resumes it, or drains a learner
-==================  ============================================================================
-
 Processes that were killed or left are restarted after a while. All faults that remain at `heal_s`
 end then: all is healed and started, and the run must come to its end. Each family of faults draws
-from a source of chance of its own, so that a new one changes no other.
+from a source of chance of its own, so that a new one changes no other. `fault_effects.py` has what
+each fault does.
 """
 
 import random
@@ -33,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from islands.lab.faults.fault import Direction, Fault, FaultKind, Strike
+from islands.lab.faults.fault import Direction, Fault, FaultKind, Injection
 from islands.lab.toys.toy import TOY_SHAPES
 from islands.lab.world.drawn_settings import draw_settings
 from islands.lab.world.world import LearnerHost
@@ -45,31 +23,20 @@ from islands.syncer.journal_writer import DISK_RETRY_S
 from messaging.envelope import NOMINAL_HEADER_BYTES
 from messaging.simulation.network import Route
 
-DIAL_LONGEST_S = 5.0
-"""The longest wait between two attempts to dial, for patience 1."""
-
-NARROW = 4.0
-"""By how many times a narrow bandwidth is more than a run needs."""
-
-MOMENT_PIECES_BYTES = (300, 1100, 4000)
-"""Sizes of a piece of moments: they cut those of the toy model into eight pieces, two, or one."""
-
-SLOWER_BY_WAITING = 4.0
-"""By how much a run may take longer whose learners take a few steps and then wait for a merge."""
-
-NO_MOMENTUM = 0.1
-"""Share of learners whose inner optimizer keeps no moments."""
-
-COPY_STEPS = (0.0, 0.0, 0.1, 0.5, 1.0, 1.5, 5.0)
-"""Durations of the copy of a snapshot, in steps of a fleet of two."""
+DIAL_LONGEST_S = 5.0  # between two attempts to dial, for patience 1
+NARROW = 4.0  # so many times as much as a run needs
+MOMENT_PIECES_BYTES = (300, 1100, 4000)  # which make eight pieces of the toy's, two, or one
+SLOWER_BY_WAITING = 4.0  # may a run be whose learners wait for merges
+NO_MOMENTUM = 0.1  # of learners keep no moments
+COPY_STEPS = (0.0, 0.0, 0.1, 0.5, 1.0, 1.5, 5.0)  # of a fleet of two, for the copy of a snapshot
 
 ORDINARY = 0.2
-"""Share of scenarios with each of these: no fault at all, one fragment, one learner that is
-`MUCH_SLOWER`, one that now and then stands still."""
+"""Fraction of scenarios with each of these: no fault at all, one fragment, one learner that is
+`MUCH_SLOWER`, one that now and then pauses."""
 
 MUCH_SLOWER = 20.0
-STANDS_S, STANDS_EVERY_S = 0.4, 4.0
-"""For so long it stands still, and so often: 2 s of every 20 at a patience of 0.2."""
+PAUSE_S, PAUSE_EVERY_S = 0.4, 4.0
+"""The pauses of a learner: 2 s of every 20 at a patience of 0.2."""
 
 FLOAT32_BYTES = 4
 
@@ -88,29 +55,17 @@ HOST_KINDS = (
 """Kinds of faults of processes, disks and single paths, likewise."""
 
 DISK_KINDS = (FULL, FAILING, SLOW_DISK)
-
-DEATHS_AT_ONCE = 0.15
-"""Share of runs in which a role, or everybody, dies at once, besides what else happens."""
-
-PAUSES = 0.6
-"""Share of pauses among an operator's commands."""
+DEATHS_AT_ONCE = 0.15  # of runs have a role, or everybody, die at once, beside what else happens
+PAUSES = 0.6  # of an operator's commands
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """All that one seed decides.
 
-    Attributes:
-        seed: seed of the world's randomness.
-        settings: settings of the run.
-        hosts: the learners' machines by name.
-        route: behaviour of the network without faults.
-        work_s: least and most seconds that a piece of work takes, a sync of the journal as well.
-        shards: number of virtual shards per pass.
-        moment_piece_bytes: most bytes of a piece of the moments that a state donor sends.
-        strikes: faults in the order of their times.
-        heal_s: time at which all is healed.
-        limit_s: time by which the run must have ended.
+    `route` is the network without faults, `work_s` the least and most seconds of a piece of work, a
+    sync of the journal as well. All is healed at `heal_s`, and the run must have ended by
+    `limit_s`.
     """
 
     seed: int
@@ -120,12 +75,12 @@ class Scenario:
     work_s: tuple[float, float]
     shards: int
     moment_piece_bytes: int
-    strikes: tuple[Strike, ...]
+    injections: tuple[Injection, ...]
     heal_s: float
     limit_s: float
 
-    def of_kind(self, *kinds: FaultKind) -> list[Strike]:
-        return [strike for strike in self.strikes if strike.kind in kinds]
+    def of_kind(self, *kinds: FaultKind) -> list[Injection]:
+        return [injection for injection in self.injections if injection.kind in kinds]
 
     @property
     def recovery_s(self) -> float:
@@ -137,8 +92,8 @@ class Scenario:
         timing = self.settings.timing
         waits_s = timing.evict_s + 2 * DIAL_LONGEST_S + 2 * timing.heartbeat_s
         last_steps_s = [
-            2 * strike.fault.factor * self.hosts[strike.victims[0]].step_s
-            for strike in self.of_kind(FaultKind.STRAGGLE)
+            2 * injection.fault.factor * self.hosts[injection.victims[0]].step_s
+            for injection in self.of_kind(FaultKind.STRAGGLE)
         ]
         waits_s = timing.scaled(waits_s) + self.route.retransmit_s + 2 * self.slowest_step_s
         retry_s = DISK_RETRY_S if self.of_kind(FaultKind.DISK) else 0.0
@@ -159,7 +114,6 @@ class Scenario:
 
     @property
     def slowest_step_s(self) -> float:
-        """Mean step time of the slowest learner."""
         return max(host.step_s for host in self.hosts.values())
 
 
@@ -181,14 +135,14 @@ def draw(seed: int) -> Scenario:
         retransmit_s=rng.choice((0.1, 0.5, 1.5)),
         connect_timeout_s=1.0,
     )
-    strikes = [
+    injections = [
         *_draw_faults(rng, learners, heal_s, route),
         *_draw_commands(random.Random(f"operator {seed}"), learners, heal_s),
         *_draw_deaths(random.Random(f"deaths {seed}"), learners, heal_s),
         *_draw_host_faults(random.Random(f"hosts {seed}"), learners, heal_s, route),
     ]
     if ordinary.random() < ORDINARY:
-        strikes = []
+        injections = []
     slowest_s = max(host.step_s + host.copy_s for host in hosts.values())
     limit_s = heal_s + 60.0 + 6 * heal_s + 200 * slowest_s
     if settings.learner_waits is LearnerWaits.AT_TAU:
@@ -201,7 +155,7 @@ def draw(seed: int) -> Scenario:
         work_s=rng.choice(((0.0005, 0.004), (0.0005, 0.004), (0.005, 0.05))),
         shards=rng.choice((8, 16)),
         moment_piece_bytes=moments.choice(MOMENT_PIECES_BYTES),
-        strikes=tuple(sorted(strikes, key=lambda strike: strike.at_s)),
+        injections=tuple(sorted(injections, key=lambda injection: injection.at_s)),
         heal_s=heal_s,
         limit_s=limit_s,
     )
@@ -240,24 +194,24 @@ def _draw_hosts(
 
 
 def _uneven(rng: random.Random, hosts: dict[str, LearnerHost]) -> dict[str, LearnerHost]:
-    """Make one learner of some scenarios much slower, and have one stand still now and then."""
-    slow, still = rng.choice(list(hosts)), rng.choice(list(hosts))
+    """Make one learner of some scenarios much slower, and have one pause now and then."""
+    slow, pausing = rng.choice(list(hosts)), rng.choice(list(hosts))
     if rng.random() < ORDINARY and len(hosts) > 1:
         hosts[slow] = replace(hosts[slow], step_s=MUCH_SLOWER * hosts[slow].step_s)
     if rng.random() < ORDINARY:
-        hosts[still] = replace(hosts[still], stands_s=STANDS_S, stands_every_s=STANDS_EVERY_S)
+        hosts[pausing] = replace(hosts[pausing], pause_s=PAUSE_S, pause_every_s=PAUSE_EVERY_S)
     return hosts
 
 
 def _draw_faults(
     rng: random.Random, learners: tuple[str, ...], heal_s: float, route: Route
-) -> list[Strike]:
+) -> list[Injection]:
     return [_draw_fault(rng, learners, heal_s, route) for _ in range(rng.randrange(2, 9))]
 
 
 def _draw_fault(
     rng: random.Random, learners: tuple[str, ...], heal_s: float, route: Route
-) -> Strike:
+) -> Injection:
     everybody = (SUPERVISOR, SYNCER, *learners)
     at_s = rng.uniform(0.0, rng.choice((1.5, heal_s, heal_s, heal_s)))
     for_s = rng.choice((0.2, 0.6, 1.5, 4.0))
@@ -274,13 +228,13 @@ def _draw_fault(
         case FaultKind.CUT:
             one, other = rng.sample((learner, SUPERVISOR, SYNCER), 2)
             fault = replace(fault, way=rng.choice((Direction.BOTH, Direction.UP)))
-            return Strike(fault, (one,), at_s, peer=other)
+            return Injection(fault, (one,), at_s, peer=other)
         case FaultKind.WEATHER:
-            return Strike(fault, (), at_s, route=_draw_weather(rng, route))
+            return Injection(fault, (), at_s, route=_draw_weather(rng, route))
         case FaultKind.STRAGGLE:
-            return Strike(replace(fault, factor=rng.choice((3.0, 10.0))), (learner,), at_s)
+            return Injection(replace(fault, factor=rng.choice((3.0, 10.0))), (learner,), at_s)
         case _:
-            return Strike(fault, (learner,), at_s)
+            return Injection(fault, (learner,), at_s)
 
 
 def kill(
@@ -290,13 +244,13 @@ def kill(
     *,
     silent: bool = False,
     in_write: bool = False,
-) -> Strike:
+) -> Injection:
     """Return the death of processes at once, each of which is started again after a time."""
     fault = Fault(FaultKind.KILL)
-    return Strike(fault, names, at_s, down_s=down_s, silent=silent, in_write=in_write)
+    return Injection(fault, names, at_s, down_s=down_s, silent=silent, in_write=in_write)
 
 
-def _draw_deaths(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Strike]:
+def _draw_deaths(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Injection]:
     """Have supervisor and syncer of some runs die at once, or all learners, or everybody."""
     if rng.random() >= DEATHS_AT_ONCE:
         return []
@@ -307,15 +261,15 @@ def _draw_deaths(rng: random.Random, learners: tuple[str, ...], heal_s: float) -
     return [kill(rng.uniform(0.5, heal_s), names, down_s, silent=silent, in_write=in_write)]
 
 
-def _draw_commands(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Strike]:
+def _draw_commands(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Injection]:
     """Draw the commands of an operator, who gives none in half of the runs."""
-    commands: list[Strike] = []
+    commands: list[Injection] = []
     for _ in range(rng.choice((0, 0, 1, 2))):
         at_s, for_s = rng.uniform(0.0, heal_s), rng.choice((0.1, 0.6, 2.0))
         pauses = rng.random() < PAUSES
         victims = () if pauses else (rng.choice(learners),)
         kind = FaultKind.PAUSE if pauses else FaultKind.DRAIN
-        commands.append(Strike(Fault(kind, for_s=for_s), victims, at_s))
+        commands.append(Injection(Fault(kind, for_s=for_s), victims, at_s))
     return commands
 
 
@@ -333,7 +287,7 @@ def _draw_weather(rng: random.Random, route: Route) -> Route:
 
 def _draw_host_faults(
     rng: random.Random, learners: tuple[str, ...], heal_s: float, route: Route
-) -> list[Strike]:
+) -> list[Injection]:
     """Draw the faults of a run's processes, disks and paths; a third of the runs have none."""
     count = rng.choice((0, 0, 1, 2, 3, 5))
     return [_draw_host_fault(rng, learners, heal_s, route) for _ in range(count)]
@@ -341,7 +295,7 @@ def _draw_host_faults(
 
 def _draw_host_fault(
     rng: random.Random, learners: tuple[str, ...], heal_s: float, route: Route
-) -> Strike:
+) -> Injection:
     at_s = rng.uniform(0.0, heal_s)
     for_s = rng.choice((0.1, 0.4, 1.0, 2.5))
     everybody = (SUPERVISOR, SYNCER, *learners)
@@ -352,25 +306,25 @@ def _draw_host_fault(
     match kind:
         case FaultKind.FREEZE:
             count = min(rng.choice((1, 1, 1, 2, len(everybody))), len(everybody))
-            return Strike(fault, tuple(sorted(rng.sample(everybody, count))), at_s)
+            return Injection(fault, tuple(sorted(rng.sample(everybody, count))), at_s)
         case FaultKind.DISK:
-            return Strike(fault, (hub,), at_s, disk=rng.choice(DISK_KINDS))
+            return Injection(fault, (hub,), at_s, disk=rng.choice(DISK_KINDS))
         case FaultKind.FLIP_ON_DISK:
-            return Strike(replace(fault, for_s=rng.choice((0.0, 0.3, for_s))), (hub,), at_s)
+            return Injection(replace(fault, for_s=rng.choice((0.0, 0.3, for_s))), (hub,), at_s)
         case FaultKind.FLAP:
             turn_s, times = rng.choice((0.05, 0.2, 0.5)), rng.choice((2, 5, 10))
             fault = replace(fault, turn_s=turn_s, for_s=2 * turn_s * times)
-            return Strike(fault, (one,), at_s, peer=other)
+            return Injection(fault, (one,), at_s, peer=other)
         case FaultKind.PATH:
             fault = replace(fault, way=Direction.UP)
-            return Strike(fault, (one,), at_s, peer=other, route=_draw_path(rng, route))
+            return Injection(fault, (one,), at_s, peer=other, route=_draw_path(rng, route))
         case FaultKind.SECOND_SYNCER:
-            return Strike(replace(fault, for_s=rng.choice((0.0, for_s))), (), at_s)
+            return Injection(replace(fault, for_s=rng.choice((0.0, for_s))), (), at_s)
         case FaultKind.INFLATE:
             factor = rng.choice((30.0, 1e3, 1e6))
-            return Strike(replace(fault, factor=factor), (learner,), at_s)
+            return Injection(replace(fault, factor=factor), (learner,), at_s)
         case _:
-            return Strike(fault, (one,), at_s, peer=other)
+            return Injection(fault, (one,), at_s, peer=other)
 
 
 def _draw_path(rng: random.Random, route: Route) -> Route:

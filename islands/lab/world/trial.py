@@ -2,12 +2,13 @@
 
 import asyncio
 from dataclasses import dataclass
+from operator import itemgetter
 
 from islands.files.tape_writing import MemoryTape
 from islands.lab.checker import Violation, judge
 from islands.lab.checker.evidence import Limits
 from islands.lab.faults.fault import FaultKind
-from islands.lab.world.deeds import Deed, deeds_of, mend_disk, thaw
+from islands.lab.world.fault_effects import SIMULATED, Effect, mend_disk, thaw
 from islands.lab.world.scenario import Scenario
 from islands.lab.world.world import BATCHES_PER_SHARD, Costs, NumpyTrainers, Trainers, World
 from islands.protocol.messages.control import Verb
@@ -31,12 +32,7 @@ class Outcome:
 
 
 def play(scenario: Scenario, trainers: Trainers | None = None) -> Outcome:
-    """Play a scenario on a virtual clock and check its history.
-
-    Args:
-        scenario: the scenario.
-        trainers: makes what its learners compute with; by default NumPy on the toy.
-    """
+    """Play a scenario on a virtual clock, by default with NumPy trainers, and check its history."""
     tape = MemoryTape()
     live = _live(scenario, tape, trainers)
     ended_s = run_virtual(live, limit_s=scenario.limit_s + 100.0)
@@ -45,7 +41,6 @@ def play(scenario: Scenario, trainers: Trainers | None = None) -> Outcome:
 
 
 def limits(scenario: Scenario) -> Limits:
-    """Return the limits that a scenario's run must keep."""
     return Limits.of(
         scenario.settings,
         _world(scenario, MemoryTape()).layout,
@@ -75,9 +70,9 @@ async def _live(scenario: Scenario, tape: MemoryTape, trainers: Trainers | None)
     world = _world(scenario, tape, trainers)
     loop = asyncio.get_running_loop()
     world.start_all()
-    for at_s, deed in _timeline(scenario):
+    for at_s, effect in _timeline(scenario):
         await asyncio.sleep(max(0.0, at_s - loop.time()))
-        done = deed(world)
+        done = effect(world)
         if done is not None:
             await done
     await asyncio.sleep(max(0.0, scenario.heal_s - loop.time()))
@@ -95,11 +90,14 @@ async def _live(scenario: Scenario, tape: MemoryTape, trainers: Trainers | None)
     return ended_s
 
 
-def _timeline(scenario: Scenario) -> list[tuple[float, Deed]]:
-    deeds = [each for strike in scenario.strikes for each in deeds_of(strike, scenario.route)]
-    return sorted(
-        [(at_s, deed) for at_s, deed in deeds if at_s < scenario.heal_s], key=lambda item: item[0]
-    )
+def _timeline(scenario: Scenario) -> list[tuple[float, Effect]]:
+    effects = [
+        effect
+        for injection in scenario.injections
+        for effect in SIMULATED[injection.kind](injection, scenario.route)
+        if effect[0] < scenario.heal_s
+    ]
+    return sorted(effects, key=itemgetter(0))
 
 
 def _mend(world: World, scenario: Scenario) -> None:
@@ -120,8 +118,8 @@ def _bring_back(world: World, scenario: Scenario) -> None:
     """Restart learners that left or were drained later than planned, while the run goes on."""
     syncer = world.syncer_state
     if world.finished is None and syncer is not None and syncer.core.closing is None:
-        for strike in scenario.of_kind(FaultKind.TERMINATE, FaultKind.DRAIN):
-            world.start(strike.victims[0])
+        for injection in scenario.of_kind(FaultKind.TERMINATE, FaultKind.DRAIN):
+            world.start(injection.victims[0])
 
 
 async def _resume_at_last(world: World, scenario: Scenario) -> None:

@@ -1,7 +1,5 @@
 """A world of simulated hosts: the production actors on a virtual clock.
 
-Learners compute with NumPy on a toy, unless they are given other trainers (`islands.lab.study`).
-
 Every host runs one process at a time. Killing a process takes away its tasks, its links and what
 its disk had not made durable, and nothing else. All randomness comes from one seed; one seed gives
 one history, to the byte.
@@ -49,14 +47,9 @@ from messaging.simulation.network import Route, SimulatedNetwork
 WORLD = "world"
 BATCHES_PER_SHARD = 16
 INSPECTORS = 2
-COMMAND_S = 2.0
-"""How long an operator waits for an answer."""
-
-SPARE_SYNCER = "syncer-b"
-"""Name of a second syncer, on another host, whose disk is a mount of the first one's."""
-
-RESTART_S = 0.5
-"""After how long a process is restarted that ended, because its disk was full or failing."""
+COMMAND_S = 2.0  # for which an operator waits for an answer
+SPARE_SYNCER = "syncer-b"  # on another host, whose disk is a mount of the first one's
+RESTART_S = 0.5  # until a process is restarted that ended for its disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +58,7 @@ class LearnerHost:
 
     `momentum` is that of its inner optimizer; if it is 0, the learner neither gives nor takes
     moments. `copy_s` is the mean time of copying a snapshot from device to host, with the noise of
-    a step. About once in `stands_every_s` a step takes `stands_s` longer.
+    a step. About once in `pause_every_s` a step takes `pause_s` longer.
     """
 
     step_s: float = 0.1
@@ -74,17 +67,16 @@ class LearnerHost:
     batch_tokens: int = 8
     momentum: float = 0.5
     copy_s: float = 0.0
-    stands_s: float = 0.0
-    stands_every_s: float = 1.0
+    pause_s: float = 0.0
+    pause_every_s: float = 1.0
 
     def draw_copy_s(self, rng: random.Random) -> float:
-        """Draw the time that the copy of one snapshot takes."""
         return self.copy_s * max(0.1, rng.gauss(1.0, self.noise)) if self.copy_s else 0.0
 
     def draw_step_s(self, rng: random.Random) -> float:
         step_s = self.step_s * max(0.1, rng.gauss(1.0, self.noise))
-        stands = self.stands_s and rng.random() < step_s / self.stands_every_s
-        return step_s + self.stands_s if stands else step_s
+        pauses = self.pause_s and rng.random() < step_s / self.pause_every_s
+        return step_s + self.pause_s if pauses else step_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +102,7 @@ StepEnd = Callable[[str, float, float], float]
 
 @dataclass(frozen=True, slots=True)
 class NumpyTrainers:
-    """Makes the trainers of simulated learners: NumPy on a toy of about 60 parameters.
-
-    Args:
-        settings: The run's, for P and the seed.
-        shards: Virtual shards per pass.
-        moment_piece_bytes: Most bytes of a piece of inner moments.
-        kind: A test may look into its own kind.
-    """
+    """Makes the trainers of simulated learners: NumPy on a toy; a test may have its own kind."""
 
     settings: RunSettings
     shards: int = 16
@@ -140,15 +125,10 @@ class World:
     """All hosts of one run.
 
     Args:
-        settings: settings that all members of the run agree on.
         learners: the learners' machines by name.
-        seed: seed of all randomness in the world.
-        tape: tape of all actors.
-        costs: durations of work that is not a step.
+        seed: of all randomness in the world.
         launching: whether the supervisor restarts processes; otherwise the caller does.
         initial: makes version 0; by default a learner offers it.
-        trainers: makes what learners compute with; by default `NumpyTrainers`.
-        hooks: calls of the syncer into its host.
         figures: gets the name and the step figures of each learner; if None, learners send none.
         step_end_s: tells when a step ends; by default nothing lengthens it.
     """
@@ -309,7 +289,7 @@ class World:
 
     @property
     def finished(self) -> str | None:
-        """Why the run has ended; None while it goes on."""
+        """Why the run has ended."""
         return self.cluster.end.reason
 
     def _ended(self, name: str, end: ProcessEnd) -> None:
@@ -341,14 +321,9 @@ class World:
             self.start(name)
 
     async def kill(self, name: str, *, silent: bool = False) -> bool:
-        """Kill a process, which others notice only by its closed links.
+        """Kill a process; return whether it was running.
 
-        Args:
-            name: name of the process.
-            silent: whether its machine vanishes, so that not even its links are closed.
-
-        Returns:
-            Whether the process was running.
+        Others notice only its closed links; where its machine vanishes (`silent`), not even these.
         """
         process = self.processes.get(name)
         if isinstance(process, SimulatedProcess):
@@ -367,7 +342,6 @@ class World:
             self.note(Fault(fault, [name]))
 
     async def kill_all(self) -> None:
-        """Kill every process, in a fixed order."""
         for name in sorted(self.processes.names()):
             await self.kill(name)
 
@@ -386,10 +360,9 @@ class World:
         self.note(Final([str(version) for version in cut.versions], digests, finite))
 
     def poison(self, name: str) -> bool:
-        """Set a learner's weights to NaN.
+        """Set a learner's weights to NaN; return whether it was done.
 
-        Returns:
-            Whether it was done; it is not if no healthy learner might be left to offer version 0.
+        It is not if no healthy learner might be left to offer version 0.
         """
         learner = self.learner(name)
         first = len(self.hosts) > 1 and name == min(self.hosts)
@@ -432,12 +405,10 @@ class World:
 
     @property
     def syncer_state(self) -> SyncerState | None:
-        """The running syncer's state; None before it has begun."""
         syncer = self.syncer
         return syncer.state if syncer is not None and hasattr(syncer, "state") else None
 
     def learner(self, name: str) -> LearnerActor | None:
-        """A running learner; None if it does not run."""
         actor = self._actor(name)
         return actor if isinstance(actor, LearnerActor) else None
 

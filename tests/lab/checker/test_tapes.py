@@ -1,7 +1,7 @@
-"""Each rule of the history checker says of a tape written by hand what it should, and no more.
+"""Each rule of the history checker says of a short tape what it should, and no more.
 
-One lie that is weakened, left out or taken for the truth shows in one of these tapes, as each rule
-is asked for all of its sentences. A sentence that no tape brings about fails a test.
+A lie that is weakened, left out or taken for the truth shows in one of these tapes, as each rule is
+asked for all of its sentences. A sentence that no tape brings about fails a test.
 """
 
 import ast
@@ -19,21 +19,16 @@ from islands.layout.leaves import Leaf
 from islands.protocol.identities import Fate
 from islands.protocol.settings.choices import Trigger
 from islands.protocol.settings.run import RunSettings, Timing
-from tests.lab.checker import account_tapes, bound_tapes, lease_tapes, order_tapes, pull_tapes
-from tests.lab.checker.told import ANA, LIMITS, Tape, began, encoded, fate, reported
+from tests.lab.checker import account_cases, bound_cases, order_cases
+from tests.lab.checker.cases import ANA, LIMITS, Case, began, encoded, fate, reported
 
-TAPES = [
-    *order_tapes.TAPES,
-    *account_tapes.TAPES,
-    *lease_tapes.TAPES,
-    *bound_tapes.TAPES,
-    *pull_tapes.TAPES,
-]
+CASES = [*order_cases.CASES, *account_cases.CASES, *bound_cases.CASES]
+IDS = [f"{number} {case.rule.__name__}: {case.name}" for number, case in enumerate(CASES)]
 
 
-@pytest.mark.parametrize("tape", TAPES, ids=lambda tape: f"{tape.rule.__name__}: {tape.name}")
-def test_a_rule_says_of_a_tape_what_it_should(tape: Tape) -> None:
-    assert tape.judged() == list(tape.sentences)
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_a_rule_says_of_a_tape_what_it_should(case: Case) -> None:
+    assert case.judged() == list(case.sentences)
 
 
 def sentences() -> Iterator[tuple[str, str]]:
@@ -56,7 +51,7 @@ def sentences() -> Iterator[tuple[str, str]]:
 
 
 def test_every_sentence_is_said_of_some_tape() -> None:
-    said = [sentence for tape in TAPES for sentence in tape.sentences]
+    said = [sentence for case in CASES for sentence in case.sentences]
     known = list(sentences())
     assert len(known) >= 40
     missing = [
@@ -66,8 +61,8 @@ def test_every_sentence_is_said_of_some_tape() -> None:
 
 
 def test_every_rule_has_a_lie_and_a_truth() -> None:
-    lies = {tape.rule for tape in TAPES if tape.sentences}
-    truths = {tape.rule for tape in TAPES if not tape.sentences}
+    lies = {case.rule for case in CASES if case.sentences}
+    truths = {case.rule for case in CASES if not case.sentences}
     assert [rule.__name__ for _, rule in RULES if rule not in lies & truths] == []
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from islands.cli.__main__ import main
 from islands.lab.experiments import comparison
-from islands.lab.experiments.comparison import Key, cells_of, period_s
-from islands.lab.experiments.fleet import Cell, Group, Link, lock_step, play, steady
+from islands.lab.experiments.comparison import RunKey, cells_of, period_s
+from islands.lab.experiments.fleet import FleetRun, Group, Link, lock_step, play, steady
 from islands.lab.settings.fleets import ComparisonOptions, patient
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.choices import Precision, UpdatePrecision
@@ -155,7 +155,7 @@ def test_a_broken_promise_is_reported() -> None:
 
 def test_who_is_taken_away_comes_again() -> None:
     group = Group(3, from_step=4, until_step=200, stay_steps=20, away_steps=2)
-    cell = Cell((Group(), group), warmup_s=100.0, measured_s=1900.0)
+    cell = FleetRun((Group(), group), warmup_s=100.0, measured_s=1900.0)
     first, *others = cell.members()
     assert first.stays
     assert len({member.visits for member in others}) == 3, "each by its own chance"
@@ -203,7 +203,7 @@ def test_the_command_writes_table_figures_and_plot(
 def test_a_run_of_each_seed_has_its_key() -> None:
     options = compared({"a": {}, "b": {"sweep": {"step_s": [1, 2]}}}, seeds=(3, 4), only="b")
     cells = cells_of(options)
-    assert [*cells] == [Key("b", f"step_s={step}", seed) for seed in (3, 4) for step in (1, 2)]
+    assert [*cells] == [RunKey("b", f"step_s={step}", seed) for seed in (3, 4) for step in (1, 2)]
     assert [cell.settings.seed for cell in cells.values()] == [3, 3, 4, 4]
     assert [cell.step_s for cell in cells.values()] == [1.0, 2.0, 1.0, 2.0]
 

@@ -7,8 +7,8 @@ import pytest
 
 from islands.lab.experiments.fleet import (
     HOUR_S,
-    Cell,
     Figures,
+    FleetRun,
     Group,
     Link,
     Tally,
@@ -21,8 +21,8 @@ from islands.lab.experiments.fleet import (
 from islands.lab.experiments.goodput import (
     CHIPS,
     PUBLISHED,
+    ComparedFleet,
     Fleets,
-    Played,
     Row,
     cells_of,
     differences,
@@ -43,7 +43,7 @@ from tests.syncer.bench import opened, seeded
 QUICK = GoodputOptions(hours=0.3, warmup_h=0.2)
 
 
-def quick(learners: int, chips: float, *, elastic: bool = True, **changes: object) -> Cell:
+def quick(learners: int, chips: float, *, elastic: bool = True, **changes: object) -> FleetRun:
     """A fleet that is measured for a short time."""
     options = replace(QUICK, chips=(chips,), learners=(learners,))
     return replace(cells_of(options)[Row(learners, elastic), chips], **changes)  # type: ignore[arg-type]
@@ -190,9 +190,9 @@ def some_training() -> Training:
     return play(quick(1, 2.4e6, measured_s=60.0)).training
 
 
-def without_actors(cell: Cell, plain: Figures) -> Played:
+def without_actors(cell: FleetRun, plain: Figures) -> ComparedFleet:
     """A fleet whose figures are those of the event model, beside some training."""
-    return Played(cell, plain, some_training(), plain=plain)
+    return ComparedFleet(cell, plain, some_training(), plain=plain)
 
 
 def test_the_event_model_is_near_what_was_published() -> None:

@@ -3,29 +3,28 @@
 import asyncio
 import os
 import signal
-import threading
 from pathlib import Path
 
 import pytest
 
 from islands.cli.chaos import _stoppable
-from islands.lab.faults.__main__ import call_at_end
+from islands.lab.faults.__main__ import read_orders
 from islands.lab.faults.fleet import Fleet, HubSettings
-from islands.lab.faults.verdict import Played
+from islands.lab.faults.verdict import NO_GAP, Control, ScenarioResult
 from islands.protocol.errors import IslandsError
 from islands.settings.run_spec import RunSpec
 
 
 def test_a_hub_hears_that_whoever_started_it_is_gone() -> None:
     reading, writing = os.pipe()
-    called = threading.Event()
-    waiting = call_at_end(reading, called.set)
-    os.write(writing, b"still here")
-    assert not called.is_set()
-    os.close(writing)
-    waiting.join(10.0)
-    assert called.is_set()
-    os.close(reading)
+    orders: list[str] = []
+    with os.fdopen(reading) as stream:
+        thread = read_orders(stream, orders.append, lambda: orders.append("stop"))
+        os.write(writing, b"learner-1\n")
+        assert "stop" not in orders
+        os.close(writing)
+        thread.join(10.0)
+    assert orders == ["learner-1", "stop"]
 
 
 class FleetOfCats(Fleet):
@@ -46,11 +45,11 @@ async def test_a_scenario_that_is_told_to_end_says_so_in_a_sentence() -> None:
     ended: list[bool] = []
     begun = asyncio.Event()
 
-    async def playing() -> Played:
+    async def playing() -> ScenarioResult:
         begun.set()
         try:
             await asyncio.Event().wait()
-            return Played((), None, (), (), ())
+            return ScenarioResult((), Control(0.0, 1.0, NO_GAP, {}), (), ())
         finally:
             ended.append(True)
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from islands.files.tape_writing import HEAD
 from islands.lab.faults.evidence import final_of, history_of, limits_of, lines_of
-from islands.lab.faults.fault import Struck
-from islands.lab.faults.schedule import strikes_of
+from islands.lab.faults.fault import Injected
+from islands.lab.faults.schedule import injections_of
 from islands.lab.settings.chaos import ChaosOptions
 from islands.lab.toys.toy import ToyTask
 from islands.protocol.settings.run import RunSettings, Timing
@@ -66,8 +66,8 @@ def test_tapes_are_put_in_the_order_of_one_clock(tmp_path: Path) -> None:
 
 def entries_of(*lines: Line, **fault: object) -> list[Entry]:
     """The entries of a history with one fault, at 10 s."""
-    strike = strikes_of(ChaosOptions(faults={"one": {"who": "learner-1", **fault}}))[0]
-    blow = Struck(strike, 10.0, 10.0, 15.0)
+    injection = injections_of(ChaosOptions(faults={"one": {"who": "learner-1", **fault}}))[0]
+    blow = Injected(injection, 10.0, 10.0, 15.0)
     return [line.entry for line in read(history_of(lines, [blow], HEALED))][1:]
 
 
@@ -84,8 +84,10 @@ def test_a_process_that_a_fault_ended_was_killed() -> None:
 
 
 def test_a_silent_victim_stood_still_until_its_fault_ended() -> None:
-    strike = strikes_of(ChaosOptions(faults={"one": {"who": "learner-1", "fault": "freeze"}}))[0]
-    blow = Struck(strike, 10.0, 13.0, 15.0)
+    injection = injections_of(
+        ChaosOptions(faults={"one": {"who": "learner-1", "fault": "freeze"}})
+    )[0]
+    blow = Injected(injection, 10.0, 13.0, 15.0)
     told = [(line.at_s, line.entry) for line in read(history_of([], [blow], HEALED))][1:]
     assert told[:2] == [
         (10.0, Fault("freeze", ["learner-1"])),

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from islands.lab.faults.bare_loop import STALLS_FILE, STEP_S, BareLoop, Stall, watch
-from islands.lab.faults.fault import Struck
+from islands.lab.faults.fault import Injected
 from islands.lab.faults.fleet import Stepped
 from islands.lab.faults.gaps import Gap, gap_of, worst
-from islands.lab.faults.schedule import strikes_of
+from islands.lab.faults.schedule import injections_of
 from islands.lab.faults.verdict import Control, finding_of, verdict_of
 from islands.lab.settings.chaos import ChaosOptions
 from islands.protocol.running_statistics import PER_DECADE
@@ -58,7 +58,7 @@ def broken(rows: Iterator[Stepped], *stalls: Stall) -> tuple[str, ...]:
     """The promises that a fault of another learner broke, which lasted from 10 to 13 s."""
     fault = {"fault": "freeze", "who": "learner-1", "for_s": 3}
     options = ChaosOptions(faults={"one": fault}, learners=2)
-    blow = Struck(strikes_of(options)[0], 10.0, 13.0, 16.0)
+    blow = Injected(injections_of(options)[0], 10.0, 13.0, 16.0)
     control = Control(0.0, 9.0, Gap(0.001, 0.0, 0.001), {NAME: STEPS / HEARTBEAT_S})
     names = (NAME, "learner-1")
     found = finding_of(blow, [blow], names, list(rows), (), control, Timing(patience=0.2), stalls)

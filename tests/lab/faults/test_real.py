@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from islands.lab.faults.fleet import Fleet, HubSettings
+from islands.lab.faults.injections import hangs_most_s
 from islands.lab.faults.real import period_s, ready_s
-from islands.lab.faults.strikes import hangs_most_s
 from islands.lab.faults.verdict import NO_GAP, Control
 from islands.lab.settings.chaos import ChaosOptions, sleeping
 from islands.protocol.settings.run import RunSettings, Timing

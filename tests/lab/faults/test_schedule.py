@@ -1,11 +1,11 @@
-"""Which fault strikes whom and when follows from the scenario and its seed alone."""
+"""Which fault injections whom and when follows from the scenario and its seed alone."""
 
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from islands.lab.faults.schedule import end_s, strikes_of
+from islands.lab.faults.schedule import end_s, injections_of
 from islands.lab.settings.chaos import ChaosOptions
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import SUPERVISOR, SYNCER
@@ -18,15 +18,15 @@ THREE: dict[str, object] = {
 
 
 def test_faults_without_a_time_come_one_after_another() -> None:
-    strikes = strikes_of(ChaosOptions(faults=THREE, rest_s=2.0))
-    assert [(s.name, s.at_s, s.ends_s, s.until_s) for s in strikes] == [
+    injections = injections_of(ChaosOptions(faults=THREE, rest_s=2.0))
+    assert [(s.name, s.at_s, s.ends_s, s.until_s) for s in injections] == [
         ("frozen 1", 0.0, 3.0, 5.0),
         ("frozen 2", 5.0, 8.0, 10.0),
         ("killed", 10.0, 10.0, 12.0),
         ("hub", 12.0, 12.5, 14.5),
     ]
-    assert end_s(strikes) == 14.5
-    assert not strikes[0].overlaps(strikes[1])
+    assert end_s(injections) == 14.5
+    assert not injections[0].overlaps(injections[1])
 
 
 def test_faults_with_times_of_their_own_may_overlap() -> None:
@@ -34,10 +34,14 @@ def test_faults_with_times_of_their_own_may_overlap() -> None:
         "late": {"fault": "kill", "at_s": [9.0, 1.0]},
         "long": {"fault": "freeze", "at_s": [0.0], "for_s": 4.0},
     }
-    strikes = strikes_of(ChaosOptions(faults=faults, rest_s=1.0))
-    assert [(s.name, s.at_s) for s in strikes] == [("long", 0.0), ("late 2", 1.0), ("late 1", 9.0)]
-    assert strikes[0].overlaps(strikes[1])
-    assert not strikes[0].overlaps(strikes[2])
+    injections = injections_of(ChaosOptions(faults=faults, rest_s=1.0))
+    assert [(s.name, s.at_s) for s in injections] == [
+        ("long", 0.0),
+        ("late 2", 1.0),
+        ("late 1", 9.0),
+    ]
+    assert injections[0].overlaps(injections[1])
+    assert not injections[0].overlaps(injections[2])
 
 
 @pytest.mark.parametrize(
@@ -59,35 +63,35 @@ def test_two_faults_of_one_link_at_once_are_refused(
     given = {"who": "learner-1", "at_s": [5.0], "for_s": 10, **second}
     options = ChaosOptions(faults={"slow": first, "second": given})
     if apart:
-        assert len(strikes_of(options)) == 2
+        assert len(injections_of(options)) == 2
         return
     with pytest.raises(SettingsError, match=r"faults\.second begins while faults\.slow lasts"):
-        strikes_of(options)
+        injections_of(options)
 
 
 def test_a_fault_that_is_drawn_gives_way_to_what_still_lasts() -> None:
     frozen = {"fault": "freeze", "who": "learner-0", "every_s": 2.0, "for_s": 4.0}
     killed = {"fault": "kill", "who": "learner-0", "at_s": [20.0]}
-    strikes = strikes_of(ChaosOptions(faults={"frozen": frozen, "killed": killed}))
-    assert len(strikes) > 5
-    assert "killed" in [strike.name for strike in strikes]
-    assert not any(a.undoes(b) for a, b in pairwise(strikes))
+    injections = injections_of(ChaosOptions(faults={"frozen": frozen, "killed": killed}))
+    assert len(injections) > 5
+    assert "killed" in [injection.name for injection in injections]
+    assert not any(a.undoes(b) for a, b in pairwise(injections))
 
 
 def test_a_rate_draws_times_up_to_the_duration() -> None:
     faults: dict[str, object] = {"often": {"fault": "kill", "who": "random", "every_s": 2.0}}
     options = ChaosOptions(faults=faults, duration_s=200.0)
-    strikes = strikes_of(options)
-    assert 60 < len(strikes) < 150
-    assert strikes[-1].at_s < 200.0
-    assert {name for s in strikes for name in s.victims} == {SYNCER, *options.names}
-    assert strikes_of(options) == strikes
-    assert strikes_of(replace(options, seed=1)) != strikes
+    injections = injections_of(options)
+    assert 60 < len(injections) < 150
+    assert injections[-1].at_s < 200.0
+    assert {name for s in injections for name in s.victims} == {SYNCER, *options.names}
+    assert injections_of(options) == injections
+    assert injections_of(replace(options, seed=1)) != injections
     limited = replace(options, faults={"often": {"fault": "kill", "every_s": 2.0, "times": 5}})
-    assert len(strikes_of(limited)) == 5
+    assert len(injections_of(limited)) == 5
 
 
 def test_all_are_struck_at_once() -> None:
     """`all` is the hub, the syncer and every learner."""
     options = ChaosOptions(faults={"dark": {"fault": "kill", "who": "all"}}, learners=2)
-    assert strikes_of(options)[0].victims == (SUPERVISOR, SYNCER, "learner-0", "learner-1")
+    assert injections_of(options)[0].victims == (SUPERVISOR, SYNCER, "learner-0", "learner-1")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from islands.lab.checker.evidence import History
-from islands.lab.faults.fault import Fault, FaultKind, Strike
+from islands.lab.faults.fault import Fault, FaultKind, Injection
 from islands.lab.toys.toy import NumpyTrainer, ToyBatch
 from islands.lab.world.scenario import Scenario, draw, kill
 from islands.lab.world.trial import Outcome, play, trainers_of
@@ -77,19 +77,21 @@ def kills_and_rejoins(seed: int) -> Scenario:
     """Draw a run whose learners, syncer and supervisor are killed again and again, and return."""
     scenario, rng = draw(seed), random.Random(f"records {seed}")
     learners = tuple(scenario.hosts)
-    strikes: list[Strike] = []
+    injections: list[Injection] = []
     for _ in range(rng.randrange(3, 10)):
         at_s, down_s = rng.uniform(0.2, scenario.heal_s), rng.choice((0.0, 0.3, 1.5, 4.0))
         name = rng.choice((*learners, *learners, SYNCER, SUPERVISOR))
         if name in learners and rng.random() < 0.2:
-            strikes.append(Strike(Fault(FaultKind.TERMINATE, for_s=down_s), (name,), at_s))
+            injections.append(Injection(Fault(FaultKind.TERMINATE, for_s=down_s), (name,), at_s))
         else:
             both = name == SYNCER and rng.random() < 0.5
             names = (rng.choice(learners), name) if both else (name,)
             silent, in_write = rng.random() < 0.3, rng.random() < 0.5 and SYNCER in names
             down = (down_s,) * len(names)
-            strikes.append(kill(at_s, names, down, silent=silent, in_write=in_write))
-    return replace(scenario, strikes=tuple(sorted(strikes, key=lambda strike: strike.at_s)))
+            injections.append(kill(at_s, names, down, silent=silent, in_write=in_write))
+    return replace(
+        scenario, injections=tuple(sorted(injections, key=lambda injection: injection.at_s))
+    )
 
 
 def follow(seed: int) -> Followed:

@@ -21,16 +21,20 @@ def test_seed_keeps_every_promise(seed: int) -> None:
 
 def test_schedules_hold_every_kind_of_fault() -> None:
     scenarios = [draw(number) for number in range(100)]
-    strikes = [strike for scenario in scenarios for strike in scenario.strikes]
-    drawn = {strike.kind for strike in strikes}
+    injections = [injection for scenario in scenarios for injection in scenario.injections]
+    drawn = {injection.kind for injection in injections}
     assert drawn == {*KINDS, *HOST_KINDS, FaultKind.PAUSE, FaultKind.DRAIN}
-    kills = [strike for strike in strikes if strike.kind is FaultKind.KILL]
+    kills = [injection for injection in injections if injection.kind is FaultKind.KILL]
     for role in ("supervisor", "syncer", "learner-0"):
         assert any(kill.victims == (role,) for kill in kills)
     assert any(len(kill.victims) > 3 for kill in kills)
     assert any(set(kill.victims) == {"supervisor", "syncer"} for kill in kills)
-    assert (FaultKind.FREEZE, ("syncer",)) in [(strike.kind, strike.victims) for strike in strikes]
-    assert {strike.disk for strike in strikes if strike.kind is FaultKind.DISK} == {*DISK_KINDS}
+    assert (FaultKind.FREEZE, ("syncer",)) in [
+        (injection.kind, injection.victims) for injection in injections
+    ]
+    assert {injection.disk for injection in injections if injection.kind is FaultKind.DISK} == {
+        *DISK_KINDS
+    }
     assert any(kill.silent for kill in kills)
     assert any(kill.in_write for kill in kills)
 

@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.files.tape_writing import MemoryTape
 from islands.lab.world.world import LearnerHost, NumpyTrainers, World
 from islands.protocol.errors import FAILED, OutdatedError, exit_code_of
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.versions import waits_s
-from messaging.simulation.virtual_time import run_virtual
-from tests.lab.world.worlds import Entries, entries, finished
+from tests.lab.world.worlds import Entries, entries, finished, lived
 
 pytestmark = pytest.mark.simulation
 HOSTS = {"ana": LearnerHost(), "ben": LearnerHost(step_s=0.07), "cleo": LearnerHost(step_s=0.2)}
@@ -30,16 +28,7 @@ def played(
     after_s: float = 6.0,
 ) -> World:
     """Begin a run, do something to it after some seconds, and follow it to its end."""
-    world = World(SETTINGS, HOSTS, seed=5, tape=MemoryTape(), initial=initial)
-
-    async def whole() -> None:
-        world.start_all()
-        await asyncio.sleep(after_s)
-        await live(world)
-        await finished(world)
-
-    run_virtual(whole(), limit_s=400.0)
-    return world
+    return lived(SETTINGS, HOSTS, after_s, live, finished, seed=5, initial=initial)
 
 
 def balanced(world: World) -> Entries:

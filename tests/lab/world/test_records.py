@@ -30,7 +30,7 @@ def test_the_runs_have_what_they_are_for() -> None:
     killed = {
         name
         for seed in range(40)
-        for strike in kills_and_rejoins(seed).of_kind(FaultKind.KILL)
-        for name in strike.victims
+        for injection in kills_and_rejoins(seed).of_kind(FaultKind.KILL)
+        for name in injection.victims
     }
     assert {"syncer", "supervisor", "learner-0", "learner-1"} <= killed
