@@ -13,7 +13,7 @@ from islands.lab.faults.fleet import Fleet, HubSettings
 from islands.lab.faults.injections import NOBODY, Targets, carry_out
 from islands.lab.faults.schedule import injections_of
 from islands.lab.settings.chaos import ChaosOptions
-from islands.run.hosting.process_identity import Identity, facts, write_records
+from islands.run.hosting.process_identity import MARK, mark_of
 from islands.settings.run_spec import RunSpec
 
 
@@ -27,13 +27,18 @@ def targets(folder: Path) -> Targets:
 
 @pytest.fixture(name="victim")
 def _victim(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that waits for ever, recorded as learner-1."""
-    command = [sys.executable, "-c", "input()"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
-        found = facts(process.pid)
-        assert found is not None
-        identity = Identity(process.pid, found.started_ticks)
-        write_records(tmp_path / "processes.json", {"learner-1": identity})
+    """A process that waits for ever, marked as learner-1."""
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    mark = {MARK: mark_of("learner-1", tmp_path)}
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=mark,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # the kernel shows no environment before
         yield process
         process.kill()
 
