@@ -156,9 +156,8 @@ async def test_a_link_counts_what_is_on_the_wire() -> None:
         def carried(way: Direction) -> int:
             return sum(one.pump(way).delivered_bytes for one in (session.control, session.bulk))
 
-        before = {
-            way: carried(way) for way in Direction.BOTH.ways
-        }  # the handshake is none of the link's
+        # the handshake is none of the link's
+        before = {way: carried(way) for way in Direction.BOTH.ways}
         for number in range(500):
             for sender, receiver in ((session.near, session.far), (session.far, session.near)):
                 sender.send(Envelope("a", "b", number, Probe(number, "x" * (number % 300))))
