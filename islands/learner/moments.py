@@ -1,9 +1,8 @@
 """Moments of the inner optimizer on this host's disk.
 
-A learner writes a checkpoint at its end, when it is stopped or its run is over. While it steps it
-also writes one every few minutes, a few pieces per boundary, so that no step waits for the disk. A
-process started again under the same name loads it if no peer can give a newer state
-(`islands.protocol.learner.moments_recovery`, which decides what becomes of each piece).
+A learner writes a checkpoint at its end, and every few minutes while it steps, a few pieces per
+boundary, so that no step waits for the disk. A process started again under the same name loads it
+if no peer can give a newer state (`islands.protocol.learner.moments_recovery`).
 
 The file is one line of JSON (`Header`), then the pieces, each after its length and digest. Only a
 complete file replaces it, and a damaged file counts as absent.

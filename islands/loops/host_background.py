@@ -3,9 +3,8 @@
     process 0   user's thread ─▶ boundary …   background: the learner's actor, IslandLeader
     others      user's thread ─▶ boundary …   background: IslandFollower
 
-Each process fetches the run's spec by itself, then all meet at `island_address`; only after that
-does any of them dispatch something, since what they dispatch are steps of one program. They end in
-order, once each has come to its last boundary, or together, for the first cause that is told.
+Each process fetches the run's spec by itself, then all meet at `island_address` before any of them
+dispatches a step. They end in order, after their last boundaries, or together, for the first cause.
 """
 
 import asyncio

@@ -4,10 +4,9 @@ Structure, dtypes and shardings of the tree stay as they are. The leaves that th
 are exchanged; the others pass through.
 
 Two loops can give each other their optimizers' state if its arrays have equal paths, dtypes and
-shapes. Where a path ends with that of a parameter whose shape the array has, as those of optax do,
-it is known by the run's path of this parameter; so `rename` holds for the moments, too. Arrays may
-lie on other devices than the parameters, as the counts of an optimizer that was made outside of
-`jax.jit` do. What is no array of JAX passes through.
+shapes. A path that ends with that of a parameter of the same shape, as those of optax do, has the
+run's path of this parameter, so `rename` holds for the moments, too. Arrays may lie on other
+devices than the parameters. Leaves that are no arrays of JAX pass through.
 """
 
 from collections.abc import Callable, Mapping, Sequence

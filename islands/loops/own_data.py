@@ -1,16 +1,13 @@
 """The user's own data: batches of the records that a syncer leases, as it leases shards to a task.
 
 A batch has a fixed number of records, from the end of one shard and the beginning of the next if it
-must. A position counts the records of steps that were booked; what was only read is read again by
-whoever holds the shard next. Shards that somebody has begun are read before others: so the last
-one held is whole until the syncer hears that no other is left, and always has room for a batch.
+must. A position counts the records of booked steps. Shards that were begun are read before others:
+so the last one held is whole until the syncer hears that no other is left: it has room for a batch.
 
-A step may take several batches, as where gradients are accumulated: a boundary that shows no step
-reads a further one, as far as the leases and the tokens of a step, of which each record needs one,
-have room for it. Otherwise the records of this step are read again.
+A boundary that shows no step reads a further batch for the same step, as far as the leases and its
+tokens, of which each record needs one, have room; then its records are read again.
 
-Which records come next follows from the leases alone. So the processes of one loop, which follow
-the same leases from the same boundary on, read the same batches.
+The next records follow from the leases alone, so all processes of one loop read the same batches.
 """
 
 from collections.abc import Callable, Sequence

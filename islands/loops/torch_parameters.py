@@ -185,8 +185,8 @@ class TorchModel(OwnMoments):
 class TorchParameters:
     """The parameters of a module, which are changed in place.
 
-    A step was taken if PyTorch counts a change of a tensor (its `_version`), or if an optimizer has
-    stepped one that has a gradient: fused kernels change tensors without being counted.
+    A step was taken if PyTorch counts a change of a tensor (`_version`), or if an optimizer has
+    stepped one with a gradient, as fused kernels do uncounted.
 
     Args:
         rename: path in the run by name in the module, where both differ; names are joined by `/`.

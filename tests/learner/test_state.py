@@ -76,6 +76,8 @@ def test_a_grant_and_an_end_that_are_said_again_change_nothing() -> None:
     assert [allowed.until_tokens for allowed in bench.of(actions.AllowSteps)] == [0]
     bench.do(events.FromSyncer(training.FinalRound(1, "tokens")))
     assert bench.actions == []
+    bench.grant(30_000)
+    assert bench.of(actions.AllowSteps) == []
 
 
 def test_it_is_starting_until_its_steps_do_not_compile_any_more() -> None:

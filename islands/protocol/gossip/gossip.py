@@ -34,7 +34,6 @@ from islands.protocol.tape.process_entries import KeptOut
 DOUBLINGS_MAX = 6
 """How often the wait for a donor doubles: each question costs a whole value on the link."""
 
-
 GIVEN_MOST = 3
 """How often a learner gives a fragment's slow value to one that asks for it, in each round."""
 

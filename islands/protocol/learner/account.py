@@ -73,11 +73,7 @@ class Account:
     def answered(
         self, epoch: int, round_: int, tokens: int, payload: memoryview | None = None
     ) -> None:
-        """Record that a contribution was sent.
-
-        If its ticket had been answered before, over a link that is gone, that answer is void: the
-        syncer asks again only while no answer has arrived, and accepts none from an old link.
-        """
+        """Record that a contribution was sent, and that an older answer to its ticket is void."""
         ticket = (epoch, round_)
         self.sent = [sent for sent in self.sent if sent.ticket != ticket]
         self.sent = [*self.sent, Sent(epoch, round_, tokens, payload)][-SENT_MAX:]

@@ -88,8 +88,7 @@ class Reporting:
 class Leaving:
     """A graceful shutdown in progress; `left` is set once the Leave messages are queued.
 
-    The learner waits until `deadline_s` for the fate of its answers to pulls, and until `latest_s`
-    for its own running step.
+    It waits until `deadline_s` for the fate of its answers, until `latest_s` for its running step.
     """
 
     reason: str

@@ -2,8 +2,7 @@
 
 A run has one of four, which `schedule_of` makes from its settings:
 
-- `Schedule` itself, the default: the learner steps on its own clock, waits for nobody, adopts on
-  arrival, and snapshots what is pulled next.
+- `Schedule` itself, the default: the learner waits for nobody, and adopts on arrival.
 - `Synchronous` (`synchronous.py`): it waits for the fleet's rounds.
 - `OwnTurns` (`own_turns.py`): it opens rounds itself.
 - `Gossip` (`islands/protocol/gossip/gossip.py`): it exchanges values with other learners.
