@@ -38,7 +38,7 @@ import uvloop
 from aiohttp import web
 
 from messaging.actors.scope import Scope
-from messaging.envelope import Envelope
+from messaging.envelope import Envelope, message
 from messaging.errors import LinkClosed
 from messaging.links.link import Lane, Link
 from messaging.websocket.network import WebsocketNetwork
@@ -53,7 +53,7 @@ BATCH_MIB = 128
 """At least so much is moved per measurement, in as many fragments as it takes."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Move:
     """Asks for a movement: `count` payloads of `size` bytes, down if they are to be sent back."""
 
@@ -62,12 +62,12 @@ class Move:
     down: bool
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Fragment:
     """Carries a payload."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Done:
     """Says that everything arrived."""
 
