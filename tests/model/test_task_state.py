@@ -102,9 +102,9 @@ def test_a_learner_heals_from_a_broken_task_state_and_compiles_nothing() -> None
     trainer, fresh = made(), made()
     good = [trainer.value(0)]
     trainer.step(np.full((8, 4), np.nan, np.float32), 0.01)
-    compiled = dict(trainer._program.functions._compiled)  # noqa: SLF001  what is counted here
     trainer.adopt(0, good[0])
     assert not trainer.finite()
+    compiled = dict(trainer._program.functions._compiled)  # noqa: SLF001  what is counted here
     trainer.reset_moments()
     assert trainer.finite()
     state, expected = (each.state_of(good) for each in (trainer, fresh))

@@ -205,7 +205,7 @@ class NumpyTrainer(ToyTask):
         where = self._ranges[fragment]
         difference = self._base[where] - self._local[where]
         wire = ml_dtypes.bfloat16 if precision == "bfloat16" else np.float32
-        return ToySnapshot(difference.astype(wire))
+        return ToySnapshot(difference.astype(wire, copy=False))
 
     def value(self, fragment: int) -> NDArray[np.float32]:
         return self._local[self._ranges[fragment]].copy()
