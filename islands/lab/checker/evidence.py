@@ -39,7 +39,6 @@ Pair = tuple[int, int]
 
 @lru_cache(maxsize=4096)
 def pair(text: str) -> Pair:
-    """Parse a version or an incarnation."""
     epoch, _, number = text.partition(".")
     return int(epoch), int(number)
 

@@ -88,7 +88,6 @@ Runs = Mapping[RunKey, FleetResult]
 
 
 def cells_of(options: ComparisonOptions) -> dict[RunKey, FleetRun]:
-    """Return every run that is asked for."""
     entries = {name: _with_defaults(options.fleet, entry) for name, entry in options.fleets.items()}
     fleets = chosen(Fleet, "fleets", entries, options.baseline, options.only or "")
     return {
@@ -115,7 +114,6 @@ def _with_defaults(defaults: Mapping[str, object], entry: object) -> object:
 
 
 def cell_of(base: RunSettings, fleet: Fleet, seed: int, place: str) -> FleetRun:
-    """Return the run of a fleet with a seed."""
     if all(group.changes for group in fleet.learners):
         raise SettingsError(f"{place}.learners needs a group that is there all the time")
     if sum(group.count for group in fleet.learners) > LEARNERS_MOST:
@@ -243,7 +241,6 @@ def _wide(
 
 
 def _long(options: ComparisonOptions, rows: Rows, *, changes: bool) -> str:
-    """Return a table with a line for each fleet."""
     against = [] if options.baseline is None else [f"times as fast as {options.baseline}"]
     heads = ["fleet", "learners", "goodput, %", "yield, %", "learners per merge", "merges"]
     lines = [[*heads, "longest stall", *(["first merge after"] if changes else []), *against]]

@@ -168,7 +168,6 @@ class FleetRun:
 
     @property
     def changes(self) -> bool:
-        """Whether learners come or go."""
         return any(group.changes for group in self.groups)
 
     @property
@@ -440,7 +439,6 @@ def devices_of(cell: FleetRun, member: Member) -> list[Device]:
 
 
 def limit_s(cell: FleetRun) -> float:
-    """Return the virtual seconds after which a run is given up."""
     return cell.end_s + END_S + START_S * cell.settings.timing.patience
 
 

@@ -97,7 +97,6 @@ def rows_of(options: GoodputOptions) -> list[Row]:
 
 
 def cells_of(options: GoodputOptions) -> dict[FleetKey, FleetRun]:
-    """Return every fleet that is asked for, by row and number of chips."""
     chips = CHIPS if options.table is not None else tuple(dict.fromkeys(options.chips))
     return {(row, count): _cell(options, row, count) for row in rows_of(options) for count in chips}
 
@@ -155,12 +154,10 @@ def differences(fleets: Fleets, *, elastic: bool, calibrated: bool | None = None
 
 
 def rms(numbers: Sequence[float]) -> float:
-    """Return the root of the mean square."""
     return sqrt(sum(number**2 for number in numbers) / len(numbers))
 
 
 def table(_: GoodputOptions, fleets: Fleets) -> str:
-    """Return the tables as Markdown: goodput, then the other figures of each fleet."""
     chips = list(dict.fromkeys(number for _, number in fleets))
     rows = list(dict.fromkeys(row for row, _ in fleets))
     compared = any(published_of(fleets, *key) is not None for key in fleets)
@@ -218,7 +215,6 @@ def _details(fleets: Fleets) -> list[list[str]]:
 
 
 def figures_of(_: GoodputOptions, fleets: Fleets) -> list[dict[str, object]]:
-    """Return the figures of every fleet, with the published ones next to them."""
     return [
         {
             "learners": row.learners,

@@ -213,7 +213,7 @@ class Injection:
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """A injection as it took place, in seconds of the loop.
+    """An injection as it took place, in seconds of the loop.
 
     What is measured belongs to it until `until_s`. `missed` says why it could not be carried out.
     """

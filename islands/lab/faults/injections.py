@@ -29,7 +29,7 @@ class Targets:
 
 
 async def carry_out(targets: Targets, injection: Injection) -> str:
-    """Return why a injection could not be carried out; "" if it was."""
+    """Return why an injection could not be carried out; "" if it was."""
     return await REAL[injection.kind](targets, injection)
 
 

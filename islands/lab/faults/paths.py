@@ -91,7 +91,7 @@ class Paths:
         return sum(each.was_reset for each in connections if each.client in names)
 
     def _connected(self, fault: Fault) -> set[str]:
-        """Return who has a connection now that a fault would injection."""
+        """Return who has a connection now that a fault would hit."""
         connections = (each for proxy in self._broken(fault) for each in proxy.connections)
         return {connection.client for connection in connections if not connection.ended}
 

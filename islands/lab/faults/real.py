@@ -84,7 +84,7 @@ class Rehearsal:
         self._before: dict[str, dict[str, Identity | None]] = {}
 
     async def run(self) -> None:
-        """Wait until all learners merge, measure the control, injection, and wait for recovery."""
+        """Wait until all learners merge, measure the control, inject, and wait for recovery."""
         names = self.options.names
         await self.fleet.wait(lambda: self.fleet.merged_since(0.0, names), self._ready_s)
         await asyncio.sleep(self._reported_s)

@@ -6,7 +6,7 @@ HEADS = ("gap of others", "machine's", "rate", "its own", "noticed", "evicted", 
 
 
 def figures(judged: Judged, control: Control) -> tuple[str, ...]:
-    """Return the figures of a injection as texts, in the order of `HEADS`.
+    """Return the figures of an injection as texts, in the order of `HEADS`.
 
     In brackets is what is judged: by how much the gap exceeds that of the control where the
     machine's own stalls are taken off both.

@@ -1,4 +1,4 @@
-"""The schedule of a scenario: which fault injections whom and when, from its file and its seed."""
+"""The schedule of a scenario: which fault hits whom and when, from its file and its seed."""
 
 import random
 from collections.abc import Iterator

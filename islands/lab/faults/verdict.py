@@ -82,7 +82,6 @@ def control_of(
     span: tuple[float, float],
     stalls: Sequence[Stall] = (),
 ) -> Control:
-    """Measure the time in which nothing happens."""
     gaps = [gap for name in names if (gap := gap_of(rows, name, span, stalls)) is not None]
     rates = {name: rate for name in names if (rate := rate_of(rows, name, span)) is not None}
     return Control(*span, worst(gaps) or NO_GAP, rates)
@@ -109,7 +108,6 @@ def finding_of(
     timing: Timing,
     stalls: Sequence[Stall] = (),
 ) -> Finding:
-    """Measure the effect of a injection."""
     if injected.missed:
         return Finding(injected)
     meanwhile = [

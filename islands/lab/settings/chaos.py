@@ -72,7 +72,6 @@ class ChaosOptions:
     folder: Path | None = None
 
     def __post_init__(self) -> None:
-        """Raise a `SettingsError` with name, value and what is allowed."""
         check_ranges(self)
         run = self.file.run
         if run.budget_tokens is not None or run.budget_s is not None:

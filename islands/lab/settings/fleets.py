@@ -92,7 +92,6 @@ class GoodputOptions:
     folder: Path | None = None
 
     def __post_init__(self) -> None:
-        """Raise a `SettingsError` with name, value and what is allowed."""
         if not self.chips or not self.learners:
             raise SettingsError("chips and learners hold none; each needs a number at least")
         check_ranges(self)
@@ -139,6 +138,5 @@ class ComparisonOptions:
     folder: Path | None = None
 
     def __post_init__(self) -> None:
-        """Raise a `SettingsError` with name, value and what is allowed."""
         check_ranges(self)
         check_unlike(self.seeds)

@@ -54,6 +54,5 @@ class StudyOptions:
     only: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise a `SettingsError` with name, value and what is allowed."""
         check_ranges(self)
         check_unlike(self.seeds)

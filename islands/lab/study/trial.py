@@ -127,7 +127,6 @@ class _Seen:
 
 
 def play(trial: Trial) -> Result:
-    """Train, evaluate, and count."""
     clock = MonotonicClock()
     begun_s = clock.now_s()
     workload, cell = _workload(trial), trial.cell
@@ -255,7 +254,6 @@ def _batch_tokens(trainer: Trainer) -> int:
 
 
 def hosts_of(trial: Trial, workload: Workload) -> dict[str, LearnerHost]:
-    """The machines of a trial's learners, by name."""
     cell = trial.cell
     later = sum(join.learners for join in cell.joins)
     count = 1 if cell.data_parallel else cell.learners + later

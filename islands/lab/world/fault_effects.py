@@ -63,7 +63,6 @@ async def kill(world: World, names: tuple[str, ...], *, silent: bool, wait_s: fl
 
 
 def start(world: World, name: str) -> None:
-    """Start a process, unless the run is over."""
     if world.finished is None:
         world.start(name)
 
@@ -219,7 +218,7 @@ def _spoil_paths(injection: Injection, usual: Route) -> Effects:
 
 def _route_of(injection: Injection) -> Route:
     assert injection.route is not None, (
-        "a injection of paths or of the weather says how they behave"
+        "an injection of paths or of the weather says how they behave"
     )
     return injection.route
 
@@ -253,7 +252,6 @@ def _spoil_disk(injection: Injection, _usual: Route) -> Effects:
 
 
 def mend_disk(world: World, name: str) -> None:
-    """Give a disk space and a sound device again."""
     disk = world.disks[name]
     if disk.full or disk.failing:
         world.note(Fault(words.DISK_MENDED, [name]))

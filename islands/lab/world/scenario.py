@@ -262,7 +262,6 @@ def _draw_deaths(rng: random.Random, learners: tuple[str, ...], heal_s: float) -
 
 
 def _draw_commands(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Injection]:
-    """Draw the commands of an operator, who gives none in half of the runs."""
     commands: list[Injection] = []
     for _ in range(rng.choice((0, 0, 1, 2))):
         at_s, for_s = rng.uniform(0.0, heal_s), rng.choice((0.1, 0.6, 2.0))

@@ -32,7 +32,7 @@ CONTROL = Control(0.0, 10.0, Gap(0.001, 0.0, 0.001), dict.fromkeys(NAMES, 50.0))
 
 
 def injected(**fault: object) -> Injected:
-    """A injection that took place at 10 s, and was over, with its rest, six seconds later."""
+    """An injection that took place at 10 s, and was over, with its rest, six seconds later."""
     injection = injections_of(ChaosOptions(faults={"one": {"who": "learner-2", **fault}}))[0]
     return Injected(injection, 10.0, 10.0 + injection.ends_s - injection.at_s, 16.0)
 

@@ -1,4 +1,4 @@
-"""A injection does to the processes of a folder what it is told, or says that nobody is there."""
+"""An injection does to the processes of a folder what it is told, or says that nobody is there."""
 
 import asyncio
 import subprocess

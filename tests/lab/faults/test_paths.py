@@ -1,4 +1,4 @@
-"""Whose connection passes a proxy is known by its port, and faults injection that one alone."""
+"""Whose connection passes a proxy is known by its port, and faults hit that one alone."""
 
 import asyncio
 import os

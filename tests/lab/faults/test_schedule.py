@@ -1,4 +1,4 @@
-"""Which fault injections whom and when follows from the scenario and its seed alone."""
+"""Which fault hits whom and when follows from the scenario and its seed alone."""
 
 from dataclasses import replace
 from itertools import pairwise

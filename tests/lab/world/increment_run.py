@@ -40,15 +40,9 @@ Floats = NDArray[np.float32]
 
 
 class Watched:
-    """A trainer, and the digest of each base that it has had.
-
-    Args:
-        inner: does the work.
-        base: reads a fragment's base from where the trainer has it.
-    """
+    """A trainer, and the digest of each base that it has had, as read from where it is."""
 
     def __init__(self, inner: Trainer, base: Callable[[int], Floats]) -> None:
-        """Begin before the first adoption."""
         self.bases: list[str] = []
         self._inner = inner
         self._base = base
@@ -92,16 +86,9 @@ class JaxLearner(JaxTrainer):
 class Found:
     """What a run came to.
 
-    Attributes:
-        merges: versions that were committed.
-        updates: every update on the wire, as whole values and as chains by their length.
-        bases: digests of the bases that each learner has had, in order.
-        published: digests of all versions that were sent, in order.
-        wrong: versions that XLA makes other bits of than the syncer.
-        sent_bytes: bytes of values and increments that were sent to learners.
-        whole_bytes: what they would have been as whole values.
-        size_bytes: bytes of one whole value.
-        refused: sentences of learners about updates that they could not use.
+    `updates` counts those on the wire by the length of their chains, 0 for whole values. Of
+    versions that were sent, `published` has the digests, and `wrong` those of which XLA makes other
+    bits than the syncer. `bases` are the digests of those that each learner has had, in order.
     """
 
     merges: int = 0

@@ -53,7 +53,7 @@ class Played:
     def __init__(
         self,
         settings: RunSettings,
-        deed: Callable[[World], Awaitable[None]] | None = None,
+        course: Callable[[World], Awaitable[None]] | None = None,
         *,
         costs: Costs | None = None,
         hosts: dict[str, LearnerHost] | None = None,
@@ -68,14 +68,14 @@ class Played:
             costs=costs,
             trainers=NumpyTrainers(settings, kind=Watched),
         )
-        self.ended_s = run_virtual(self._live(deed), limit_s=600.0)
+        self.ended_s = run_virtual(self._live(course), limit_s=600.0)
         self.lines: list[Line] = [json.loads(line) for line in self.tape.lines]
 
-    async def _live(self, deed: Callable[[World], Awaitable[None]] | None) -> float:
+    async def _live(self, course: Callable[[World], Awaitable[None]] | None) -> float:
         world = self.world
         world.start_all()
-        if deed is not None:
-            await deed(world)
+        if course is not None:
+            await course(world)
         while True:  # until the virtual time is over
             await asyncio.sleep(0.5)
             if world.finished is not None or world.failures:
@@ -171,16 +171,11 @@ def test_a_run_agrees_with_a_float64_recomputation(number: int) -> None:
     replayed = {name: Learner(played.trainer(name)) for name in NAMES}
     for name, one in learners.items():
         core = played.trainer(name)
-        actual = _value_at(core, one.at)
+        actual = core.held[one.at]
         off = np.linalg.norm(actual - one.local) / np.linalg.norm(one.local)
         assert off < 1e-5, (name, off)
         apart = np.linalg.norm(replayed[name].local - one.local)
         assert apart / np.linalg.norm(one.local) > 0.01, "the oracle moved"
-
-
-def _value_at(trainer: Watched, deed: int) -> np.ndarray:
-    """What a learner held after so many deeds, as it noted."""
-    return trainer.held[deed]
 
 
 async def kill(world: World) -> None:

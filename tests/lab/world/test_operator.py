@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from islands.files.tape_writing import MemoryTape
 from islands.lab.world.world import LearnerHost, World
@@ -30,7 +31,6 @@ SETTINGS = RunSettings(
     timing=Timing(patience=0.2),
 )
 HOSTS = {f"learner-{index}": LearnerHost() for index in range(3)}
-LONG_S = 100_000.0
 
 
 def world_of(**changed: object) -> World:
@@ -38,6 +38,18 @@ def world_of(**changed: object) -> World:
     settings = changed.pop("settings", SETTINGS)
     assert isinstance(settings, RunSettings)
     return World(settings, dict(HOSTS), seed=1, tape=MemoryTape(), **changed)  # type: ignore[arg-type]
+
+
+async def running(**changed: object) -> World:
+    world = world_of(**changed)
+    world.start_all()
+    await until(lambda: tokens(world) > 500)
+    return world
+
+
+async def completed(world: World) -> None:
+    await ended(world)
+    promises_kept(world)
 
 
 async def told(world: World, verb: Verb, target: str = "", count: int = 1) -> CommandAnswer:
@@ -61,9 +73,7 @@ def tokens(world: World) -> int:
 
 @virtual
 async def test_ten_minutes_of_pause_change_nothing() -> None:
-    world = world_of()
-    world.start_all()
-    await until(lambda: tokens(world) > 500)
+    world = await running()
     assert (await told(world, Verb.PAUSE)).done
     await asyncio.sleep(2.0)
     before = tokens(world)
@@ -75,16 +85,13 @@ async def test_ten_minutes_of_pause_change_nothing() -> None:
     assert {member.phase for member in learners} == {Phase.PAUSED}
     assert "is paused" in status.told
     await told(world, Verb.RESUME)
-    await ended(world)
-    promises_kept(world)
+    await completed(world)
     assert "abandoned" not in kinds(world, SYNCER)[-200:]
 
 
 @virtual
 async def test_a_pause_outlives_the_syncer_and_the_supervisor() -> None:
-    world = world_of()
-    world.start_all()
-    await until(lambda: tokens(world) > 500)
+    world = await running()
     await told(world, Verb.PAUSE)
     await asyncio.sleep(2.0)
     before = tokens(world)
@@ -94,8 +101,7 @@ async def test_a_pause_outlives_the_syncer_and_the_supervisor() -> None:
         await asyncio.sleep(20.0)
     assert tokens(world) == before
     assert (await told(world, Verb.RESUME)).done
-    await ended(world)
-    promises_kept(world)
+    await completed(world)
 
 
 # --------------------------------------------------------------------------- drain, add, restart
@@ -103,23 +109,18 @@ async def test_a_pause_outlives_the_syncer_and_the_supervisor() -> None:
 
 @virtual
 async def test_who_is_drained_takes_no_work_with_it() -> None:
-    world = world_of(settings=replace(SETTINGS, adoption=Adoption.DELAY_CORRECTED))
-    world.start_all()
-    await until(lambda: tokens(world) > 500)
+    world = await running(settings=replace(SETTINGS, adoption=Adoption.DELAY_CORRECTED))
     await told(world, Verb.DRAIN, "learner-0")
     await until(lambda: "learner-0" not in world.processes)
     await asyncio.sleep(1.0)
     ledger = world.syncer_state.durable.ledger  # type: ignore[union-attr]  # the run goes on
     assert [ledger.row(index).lost for index in range(SETTINGS.fragments)] == [0, 0]
-    await ended(world)
-    promises_kept(world)
+    await completed(world)
 
 
 @virtual
 async def test_a_launcher_restarts_who_was_killed_and_not_who_was_drained() -> None:
-    world = world_of(launching=True)
-    world.start_all()
-    await until(lambda: tokens(world) > 500)
+    world = await running(launching=True)
     answer = await told(world, Verb.ADD)
     assert answer.told == "started learner-3"
     await told(world, Verb.DRAIN, "learner-0")
@@ -131,8 +132,7 @@ async def test_a_launcher_restarts_who_was_killed_and_not_who_was_drained() -> N
     added = world.learner("learner-3")
     assert added is not None
     assert added.state.phase is Phase.STEPPING
-    await ended(world)
-    promises_kept(world)
+    await completed(world)
     assert "left" in kinds(world, SUPERVISOR)
 
 
@@ -149,9 +149,7 @@ async def test_nobody_is_started_again_because_the_run_ended() -> None:
 
 @virtual
 async def test_stop_ends_the_run_properly() -> None:
-    world = world_of(settings=replace(SETTINGS, budget_tokens=1_000_000))
-    world.start_all()
-    await until(lambda: tokens(world) > 500)
+    world = await running(settings=replace(SETTINGS, budget_tokens=1_000_000))
     assert (await told(world, Verb.STOP)).done
     await ended(world)
     assert world.finished == "stopped by an operator"
@@ -160,9 +158,7 @@ async def test_stop_ends_the_run_properly() -> None:
 
 @virtual
 async def test_the_end_is_told_to_a_supervisor_that_comes_late() -> None:
-    world = world_of()
-    world.start_all()
-    await until(lambda: tokens(world) > 500)
+    world = await running()
     await world.kill(SUPERVISOR)
     await until(lambda: stage_of(world) is ClosingStage.FINISHED)
     await asyncio.sleep(0.5 * SETTINGS.timing.scaled(SETTINGS.timing.final_s))
@@ -175,9 +171,7 @@ async def test_the_end_is_told_to_a_supervisor_that_comes_late() -> None:
 
 @virtual
 async def test_a_supervisor_that_never_comes_is_not_waited_for_for_ever() -> None:
-    world = world_of()
-    world.start_all()
-    await until(lambda: tokens(world) > 500)
+    world = await running()
     await world.kill(SUPERVISOR)
     await until(lambda: SYNCER not in world.processes)
     assert not world.failures
@@ -245,7 +239,10 @@ async def test_a_run_that_has_ended_is_not_begun_again(budget: int, sentence: st
 # ------------------------------------------------------------------------------------ warm start
 
 
-def values_of(world: World) -> list[np.ndarray[tuple[int], np.dtype[np.float32]]]:
+Values = list[NDArray[np.float32]]
+
+
+def values_of(world: World) -> Values:
     """Some initial value, unlike what a learner would bring."""
     return [np.full(fragment.size, 0.25, np.float32) for fragment in world.layout.fragments]
 
@@ -259,40 +256,28 @@ async def test_a_run_can_start_from_given_values() -> None:
     adopted = reversed(entries(world, "adopted"))
     first = {entry["fragment"]: entry["digest"] for entry in adopted}
     assert first == {index: digest(as_buffer(value)) for index, value in enumerate(given)}
-    await ended(world)
-    promises_kept(world)
+    await completed(world)
 
 
-def broken(kind: str) -> Callable[[], list[np.ndarray[tuple[int], np.dtype[np.float32]]]]:
-    """Initial values that cannot be used."""
-    values = values_of(world_of())
-    match kind:
-        case "too few":
-            return lambda: values[:1]
-        case "wrong length":
-            return lambda: [values[0][1:], values[1]]
-        case "not finite":
-            return lambda: [values[0] * np.float32(np.nan), values[1]]
-        case _:
-
-            def missing() -> list[np.ndarray[tuple[int], np.dtype[np.float32]]]:
-                raise UserError("there is no file x to start from")
-
-            return missing
+def missing(_: Values) -> Values:
+    raise UserError("there is no file x to start from")
 
 
 @pytest.mark.parametrize(
-    ("kind", "sentence"),
+    ("spoilt", "sentence"),
     [
-        ("too few", "has 1 fragments, the run has 2"),
-        ("wrong length", "the initial value of fragment 0"),
-        ("not finite", "finite = False"),
-        ("missing", "there is no file x to start from"),
+        (lambda values: values[:1], "has 1 fragments, the run has 2"),
+        (lambda values: [values[0][1:], values[1]], "the initial value of fragment 0"),
+        (lambda values: [values[0] * np.float32(np.nan), values[1]], "finite = False"),
+        (missing, "there is no file x to start from"),
     ],
 )
 @virtual
-async def test_values_that_cannot_be_used_end_the_syncer(kind: str, sentence: str) -> None:
-    world = world_of(initial=broken(kind))
+async def test_values_that_cannot_be_used_end_the_syncer(
+    spoilt: Callable[[Values], Values], sentence: str
+) -> None:
+    values = values_of(world_of())
+    world = world_of(initial=lambda: spoilt(values))
     world.start_all()
     await until(lambda: bool(world.failures))
     ((name, error),) = world.failures
