@@ -1,8 +1,9 @@
-"""`islands chaos SCENARIO`: injects faults into a run, and judges what came of it."""
+"""`islands lab chaos SCENARIO`: injects faults into a run, and judges what came of it."""
 
 import asyncio
 import sys
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,16 @@ if TYPE_CHECKING:
     from islands.lab.faults.verdict import Played, Verdict
 
 HISTORY_FILE = "history.jsonl"
+HEADS = (
+    *("fault", "gap of others", "machine's", "rate", "its own", "noticed", "evicted", "back"),
+    *("kept out", ""),
+)
 
 
 def run(options: ChaosOptions, _: Common) -> int:
     """Play a scenario, print the verdict and write the history; returns 1 if a promise broke."""
     from islands.cli.run import new_folder
+    from islands.lab.faults import real
     from islands.lab.faults.schedule import strikes_of
     from islands.lab.faults.verdict import verdict_of
     from islands.protocol.errors import UserError
@@ -27,20 +33,11 @@ def run(options: ChaosOptions, _: Common) -> int:
     if not strikes_of(options):
         raise UserError("faults holds none; a scenario needs some, such as one: {fault: kill}")
     folder = options.folder or new_folder("chaos")
-    played = _played(options, folder)
+    played = asyncio.run(_stoppable(real.play(options, folder, partial(print, flush=True))))
     verdict = verdict_of(options, played.findings, played.control, played.violations)
     _show(verdict)
     _write(folder, played)
     return 0 if verdict.kept else 1
-
-
-def _played(options: ChaosOptions, folder: Path) -> "Played":
-    def say(sentence: str) -> None:
-        print(sentence, flush=True)
-
-    from islands.lab.faults import real
-
-    return asyncio.run(_stoppable(real.play(options, folder, say)))
 
 
 async def _stoppable(playing: "Coroutine[object, object, Played]") -> "Played":
@@ -71,18 +68,7 @@ def _show(verdict: "Verdict") -> None:
     from islands.lab.faults.report import counted, figures
 
     table = Table(box=None, pad_edge=False)
-    heads = (
-        "gap of others",
-        "machine's",
-        "rate",
-        "its own",
-        "noticed",
-        "evicted",
-        "back",
-        "kept out",
-        "",
-    )
-    for title in ("fault", *heads):
+    for title in HEADS:
         table.add_column(title, overflow="fold")
     for judged in verdict.judged:
         promises = "; ".join(judged.broken) or "kept"

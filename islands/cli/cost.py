@@ -38,36 +38,29 @@ def run(options: CostOptions, _: Common) -> int:
 
 
 def prices_in(path: Path | None) -> "Prices | None":
-    """Return the prices of a file; None without one."""
     from islands.costs.prices import read_prices
 
     return None if path is None else read_prices(read_yaml(path), str(path))
 
 
 def hour_planned(options: RunOptions, rate: "Rate | None") -> "Bill | None":
-    """Return the bill of an hour of the fleet that a run would start; None without prices.
-
-    Args:
-        options: of the run.
-        rate: what each learner sends, receives and processes; None: not known.
-    """
+    """Return the bill of an hour of the fleet that a run would start; None without prices."""
     prices = prices_in(options.budget.prices)
     if prices is None:
         return None
     from islands.costs.places import Place
     from islands.costs.spent import hour_of
 
-    places: dict[str, Place | None] = {
+    hosts: dict[str, Place | None] = {
         f"{entry}-{index}": Place.of(needs)
         for entry, needs in read_entries(options).items()
         for index in range(needs.count)
     }
-    places |= dict.fromkeys(f"learner-{index}" for index in range(options.learners))
-    return hour_of(places, prices, rate)
+    hosts |= dict.fromkeys(f"learner-{index}" for index in range(options.learners))
+    return hour_of(hosts, prices, rate)
 
 
 def budget_of(options: BudgetOptions) -> "Budget | None":
-    """Return the budget of a hub; None without one."""
     prices = prices_in(options.prices)
     if prices is None or options.budget_cost is None:
         return None
@@ -88,12 +81,7 @@ async def held_to(budget: "Budget | None", hub: "Coordinator") -> AsyncIterator[
     from islands.protocol.messages.control import Verb
     from islands.run.hosting.process_runtime import say
 
-    here = Target(
-        (hub.network.url(SUPERVISOR),),
-        hub.spec.settings.run,
-        hub.key_file,
-        hub.settings.connecting,
-    )
-
+    address, name = hub.network.url(SUPERVISOR), hub.spec.settings.run
+    here = Target((address,), name, hub.key_file, hub.settings.connecting)
     async with within(budget, hub, lambda reason: tell(here, Verb.STOP, reason, 1), say):
         yield

@@ -1,8 +1,8 @@
 """`--dry-run`: what a hub would need, and what would be refused; nothing is started.
 
 What a real start would check is checked in the same way: the task is built and checked against its
-contract (`islands.model.task_check`; a large one by its shapes alone), the address is bound for
-a moment, and the folder is tested for access.
+contract (a large one by its shapes alone), the address is bound for a moment, and the folder is
+tested for access.
 """
 
 import os
@@ -29,8 +29,7 @@ from islands.protocol.identities import SUPERVISOR
 from islands.protocol.settings.run import RunSettings
 from islands.run.planner import Estimate, estimate
 from islands.run.run_claim import require_file, spec_in
-from islands.settings.groups import ConnectOptions, ListenOptions
-from islands.settings.host import RunOptions, SupervisorOptions, SyncerOptions
+from islands.settings.host import HubOptions, RunOptions, SupervisorOptions, SyncerOptions
 from islands.settings.quantities import rate, size
 from islands.settings.run_spec import RunPlan, RunSpec, read
 from islands.settings.wire_limits import check_told, limits_of
@@ -44,31 +43,23 @@ if TYPE_CHECKING:  # the check imports JAX, so it is imported only where a task 
 TIMED_BYTES_MIN, TIMED_BYTES_MAX = 1 << 24, 1 << 28
 """Bytes of a record from which on the journal's disk is timed, and most bytes written for it."""
 
-REFUSED = (IslandsError, LocalFault, LinkLost)
-
 
 @dataclass(slots=True)
 class Findings:
     """The findings of a dry run.
 
     Args:
-        learners: number of learners that take part.
-        step_time_s: seconds per step, if it is known.
-        folder: where this process would write.
         estimate: what the run needs; None if its task could not be planned.
         overlap_steps: τ.
         address: where this process would listen; None if it could not.
         refused: what a start would refuse, as sentences.
         details: further text by sentence, such as the traceback of the user's own code.
-        too_small: whether this host has too little memory for the processes that would run here.
         doubts: notes, as sentences: what was not checked and why, and what may work badly.
-        report: the result of the task's check, if there was one.
         accelerated: whether learners here compute on devices with a memory of their own.
         elsewhere: number of the learners that engines place on other machines.
         placed: what each engine would be given, by the entry's name.
-        hour: the bill of an hour of the fleet; None without prices.
-        written_bytes_per_s: how fast the folder's disk writes; None if that was not measured, as a
-            journal that is not here, or whose records are small, does not ask for it.
+        written_bytes_per_s: how fast the folder's disk writes; None if the journal is not here, or
+            its records are small.
     """
 
     learners: int
@@ -92,11 +83,10 @@ class Findings:
         """Take a step that a start would take; record its error if it is refused."""
         try:
             step()
-        except REFUSED as error:
+        except (IslandsError, LocalFault, LinkLost) as error:
             self.refuse(error)
 
     def refuse(self, error: BaseException) -> None:
-        """Record an error as a sentence, once."""
         sentence = one_line(error)
         if sentence not in self.refused:
             self.refused += (sentence,)
@@ -161,7 +151,7 @@ def _examine_hub(
 ) -> None:
     specs = [RunSpec.of(options.file)]
     findings.check(lambda: specs.append(spec_in(findings.folder, specs[0], common.given)))
-    spec, connecting = specs[-1], options.connecting
+    spec = specs[-1]
     findings.check(lambda: outer_optimizer(spec.settings.outer))
     allowed = allowed_by(options.file.task)
     findings.check(lambda: _plan_here(findings, spec, allowed))
@@ -171,10 +161,7 @@ def _examine_hub(
         findings.check(lambda: _price(findings, options))
     if not isinstance(options, SupervisorOptions):
         findings.check(lambda: _time_disk(findings))
-    makes_token = isinstance(options, RunOptions)
-    findings.check(
-        lambda: _try_address(findings, options.listening, connecting, makes_token=makes_token)
-    )
+    findings.check(lambda: _try_address(findings, options))
     findings.check(lambda: require_file(options.file.start_from))
 
 
@@ -191,7 +178,6 @@ def _plan_here(findings: Findings, spec: RunSpec, allowed: Collection[str]) -> N
 
 
 def _price(findings: Findings, options: RunOptions) -> None:
-    """Take the bill of an hour of the fleet that would be started, if there are prices."""
     from islands.costs.spent import Rate
 
     made, rate = findings.estimate, None
@@ -216,20 +202,18 @@ def _same_run(findings: Findings, spec: RunSpec, *, extend: bool) -> None:
         raise UserError(f"{findings.folder} holds another run, with {changed}")
 
 
-def _try_address(
-    findings: Findings,
-    listening: ListenOptions,
-    connecting: ConnectOptions,
-    *,
-    makes_token: bool = False,
-) -> None:
+def _try_address(findings: Findings, options: HubOptions) -> None:
     """Bind for a moment the address that a start would bind."""
     from islands.run.hosting.process_runtime import network_of, run, token_of
     from messaging.websocket.security import Secret
 
+    listening = options.listening
+
     async def bind() -> int:
-        token = token_of(connecting) or (Secret.generate() if makes_token else None)
-        network = network_of(connecting, listening, token=token)
+        token = token_of(options.connecting)
+        if token is None and isinstance(options, RunOptions):  # it would make one
+            token = Secret.generate()
+        network = network_of(options.connecting, listening, token=token)
         try:
             await network.open(listening.host, listening.port, advertise=listening.advertise)
             findings.address = network.url("supervisor") if listening.port else listening.listen
@@ -242,18 +226,16 @@ def _try_address(
 
 def _try_folder(folder: Path) -> None:
     """Check that the folder, or its nearest parent that exists, can be written to."""
-    place = _nearest(folder)
-    if not place.is_dir():
-        raise UserError(f"the folder {folder} cannot be made: {place} is a file")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise UserError(f"the folder {folder} cannot be written: no permission in {place}")
+    there = _nearest(folder)
+    if not there.is_dir():
+        raise UserError(f"the folder {folder} cannot be made: {there} is a file")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"the folder {folder} cannot be written: no permission in {there}")
 
 
 def _nearest(folder: Path) -> Path:
-    place = folder.absolute()
-    while not place.exists():
-        place = place.parent
-    return place
+    path = folder.absolute()
+    return next(each for each in (path, *path.parents) if each.exists())
 
 
 def _time_disk(findings: Findings) -> None:
@@ -272,13 +254,14 @@ def _examine_islands(findings: Findings, options: RunOptions) -> None:
     entries = read_entries(options)
     findings.elsewhere = sum(needs.count for needs in entries.values())
     findings.learners += findings.elsewhere
-    of, address = RunMark(options.file.run.run, "0" * 8), options.listening.advertise
-    url = f"ws://{address or options.listening.listen}/{SUPERVISOR}"
+    of, listening = RunMark(options.file.run.run, "0" * 8), options.listening
+    url = f"ws://{listening.advertise or listening.listen}/{SUPERVISOR}"
     hub = Joining(of, url, "TOKEN", task=options.file.task)
-    if options.listening.host in LOOPBACK and address is None:
-        listens = f"it listens at {options.listening.listen}"
-        told = f"islands of other hosts do not reach this one, for {listens}"
-        findings.doubts += (f"{told}: --listen 0.0.0.0:7070 --advertise HOST lets them in",)
+    if listening.host in LOOPBACK and listening.advertise is None:
+        heard = (
+            f"islands of other hosts do not reach this one, for it listens at {listening.listen}"
+        )
+        findings.doubts += (f"{heard}: --listen 0.0.0.0:7070 --advertise HOST lets them in",)
 
     def describe(name: str) -> None:
         needs = entries[name]
@@ -292,12 +275,7 @@ def _examine_islands(findings: Findings, options: RunOptions) -> None:
 
 
 def accelerated(environment: Mapping[str, str], devices: Path = Path("/dev")) -> bool:
-    """Return whether learners of this host compute on devices with a memory of their own.
-
-    Args:
-        environment: its `JAX_PLATFORMS` may tell JAX to use the CPU only.
-        devices: the folder in which the system shows devices.
-    """
+    """Return whether learners of this host compute on devices with a memory of their own."""
     if environment.get("JAX_PLATFORMS", "").startswith("cpu"):
         return False
     return any(any(devices.glob(pattern)) for pattern in ("nvidia[0-9]*", "accel*", "kfd"))
@@ -311,21 +289,22 @@ Rows = tuple[tuple[str, str, str], ...]
 def show(findings: Findings, console: Console | None = None) -> None:
     """Print what would be refused, what a start would need, and notes on both."""
     console = console or Console(soft_wrap=False)
+    say = partial(console.print, highlight=False, markup=False)
     for sentence in findings.refused:
-        console.print(f"refused: {sentence}", highlight=False, markup=False)
-        console.print(findings.details.get(sentence, ""), highlight=False, markup=False)
+        say(f"refused: {sentence}")
+        say(findings.details.get(sentence, ""))
     made = findings.estimate
     if made is not None:
         console.print(_table(findings, made))
-        for sentence in made.warnings:
-            console.print(f"note: {sentence}", highlight=False, markup=False)
+    for sentence in () if made is None else made.warnings:
+        say(f"note: {sentence}")
     for title, text in findings.placed.items():
-        console.print(f"\n{title}; the first would be given:\n", highlight=False, markup=False)
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        say(f"\n{title}; the first would be given:\n")
+        say(text, soft_wrap=True)
     for sentence in findings.doubts:
-        console.print(f"note: {sentence}", highlight=False, markup=False)
+        say(f"note: {sentence}")
     refused = f"refused, as the first lines say: {len(findings.refused)}"
-    console.print(refused if findings.refused else "nothing would be refused", highlight=False)
+    say(refused if findings.refused else "nothing would be refused")
 
 
 def _table(findings: Findings, made: Estimate) -> Table:
@@ -392,9 +371,7 @@ def _only(name: str, taken: int, remark: str) -> Rows:
 
 
 def _here(findings: Findings, made: Estimate) -> Rows:
-    here = findings.learners - findings.elsewhere
-    if findings.accelerated:
-        here = 0
+    here = 0 if findings.accelerated else findings.learners - findings.elsewhere
     learners = "1 learner" if here == 1 else f"{here} learners"
     needed = size(made.host_bytes(here))
     return (("This host, at least", needed, f"syncer, {learners}, with the programs"),)
@@ -402,12 +379,13 @@ def _here(findings: Findings, made: Estimate) -> Rows:
 
 def _round(findings: Findings, made: Estimate) -> Rows:
     """Return a row for the time of a round, where the journal's disk was timed."""
-    if findings.written_bytes_per_s is None:
+    speed = findings.written_bytes_per_s
+    if speed is None:
         return ()
-    round_s, speed = made.round_s(findings.written_bytes_per_s), rate(findings.written_bytes_per_s)
-    bound = f"the pace; the disk writes {speed}"
+    round_s = made.round_s(speed)
+    bound = f"the pace; the disk writes {rate(speed)}"
     if round_s > made.pace_s:
-        bound = f"the disk, {speed}; the pace allows {made.pace_s:.3g} s"
+        bound = f"the disk, {rate(speed)}; the pace allows {made.pace_s:.3g} s"
     return (("  a round takes", f"{round_s:.3g} s", bound),)
 
 
@@ -437,20 +415,18 @@ def _traffic(findings: Findings, made: Estimate) -> Rows:
 
 
 def _money(findings: Findings) -> Rows:
-    """Return what an hour costs, and a million tokens where the time of a step is known."""
     hour = findings.hour
     if hour is None or not hour.lines:
         return ()
     whole, known = hour.whole, findings.step_time_s is not None
     each = whole.cost_per_million
+    million: Rows = ()
+    if each is not None:
+        million = (("  1 M tokens", f"{each:,.4g} {hour.currency}", "if all are merged"),)
     traffic = "with traffic" if known else "without traffic: step_time_s is not told"
     islands = "1 island" if whole.islands == 1 else f"{whole.islands} islands"
     return (
         ("Money", "", ""),
         ("  an hour", f"{whole.cost:,.2f} {hour.currency}", f"{islands}, {traffic}"),
-        *(
-            ()
-            if each is None
-            else (("  1 M tokens", f"{each:,.4g} {hour.currency}", "if all are merged"),)
-        ),
+        *million,
     )

@@ -1,4 +1,4 @@
-"""The newest published values of a run: `islands evaluate`, `islands generate`, `islands export`.
+"""The newest published values of a run: `islands model evaluate`, `generate` and `export`.
 
 The run's folder is only read, so its run may go on meanwhile.
 """
@@ -42,7 +42,6 @@ def evaluate(options: EvaluateOptions, _: Common) -> int:
 
 
 def _warn_of_difference(model: "RunModel") -> None:
-    """Say on the error output how the task here is another one than the run's."""
     if model.differs:
         print(f"note: the values fit, but the task differs: {model.differs}", file=sys.stderr)
 
@@ -77,28 +76,22 @@ def show_figures(
 
 def generate(options: GenerateOptions, _: Common) -> int:
     """Print the prompt and what the model adds to it, as it comes; return the exit code."""
+    from islands.model.jax_workload import JaxWorkload
     from islands.run.records.run_values import model_of, newest_values
+    from islands.tasks.task import Sampler
 
     newest = newest_values(named(options.folder))
     model = model_of(newest, options.task, options.task_settings)
-    sampler, params = _sampler(model)
-    _warn_of_difference(model)
-    show_text(_pieces(sampler, params, options), options.prompt)
-    return 0
-
-
-def _sampler(model: "RunModel") -> "tuple[Sampler, PyTree]":
-    """Return the task and its parameters."""
-    from islands.model.jax_workload import JaxWorkload
-    from islands.tasks.task import Sampler
-
     workload = model.workload
     if not isinstance(workload, JaxWorkload) or not isinstance(workload.task, Sampler):
         raise UserError(
             f"the task {model.spec.task} has no method `sample`, so it cannot continue a text; "
             "islands.tasks.task.Sampler says what it takes"
         )
-    return workload.task, workload.params_of(model.spec.settings, model.values)
+    params = workload.params_of(model.spec.settings, model.values)
+    _warn_of_difference(model)
+    show_text(_pieces(workload.task, params, options), options.prompt)
+    return 0
 
 
 def _pieces(sampler: "Sampler", params: "PyTree", options: GenerateOptions) -> Iterable[bytes]:

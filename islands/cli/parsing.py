@@ -4,8 +4,7 @@ A later source overrides an earlier one: defaults, then a preset, then YAML file
 then command line. An error is one sentence that names the key, the value, and its source.
 """
 
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -18,43 +17,34 @@ from islands.protocol.settings.presets import PRESETS, Preset, settings_of
 from islands.settings.groups import put
 
 Options = TypeVar("Options")
+RUN = "run."
+"""What the keys of the settings of a run begin with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """The flags that every command has.
+    """The flags of commands, and from where their settings come.
 
     Args:
-        debug: whether to show the traceback of an error.
         dry_run: whether to say what a start would need and refuse, and start nothing.
         step_time_s: seconds of one step, for the figures of a dry run; None if not known.
         config: the YAML files that were read.
         given: keys of the settings that files, environment or command line give; None for all.
+        words: the command line after the command's name.
     """
 
-    debug: bool = False
     dry_run: bool = False
     step_time_s: float | None = None
     config: tuple[Path, ...] = ()
     given: frozenset[str] | None = None
+    words: tuple[str, ...] = ()
 
 
 def parse(
-    options_class: type[Options],
-    arguments: list[str] | None,
-    *,
-    program: str,
-    description: str,
+    options_class: type[Options], arguments: list[str], *, program: str, description: str = ""
 ) -> tuple[Options, Common]:
-    """Read defaults, YAML files, environment and command line; later ones override earlier ones.
-
-    Args:
-        options_class: the dataclass of the command's options.
-        arguments: the arguments of the command line; those of this process if None.
-        program: name of the command; its last word is in the names of its environment variables.
-        description: what the command does, as one sentence for the help.
-    """
-    given = with_underscores(sys.argv[1:] if arguments is None else arguments)
+    """Read defaults, YAML files, environment and command line; later ones override earlier ones."""
+    given = with_underscores(arguments)
     refuse_secrets(given)
     sources = Sources(options_class, program, description)
     line, flags = sources.read_line(given)  # answers --help
@@ -75,9 +65,9 @@ def parse(
     step_time_s = flags.get("step_time_s")
     if step_time_s is not None and not step_time_s > 0:
         raise SettingsError(f"step_time_s is {step_time_s}; it must be above 0")
-    given_keys = frozenset(name for values in (*layers, line) for name in values)
+    keys = frozenset().union(*layers, line)
     dry_run = flags.get("dry_run", False)
-    return options, Common(flags["debug"], dry_run, step_time_s, tuple(files), given_keys)
+    return options, Common(dry_run, step_time_s, tuple(files), keys, tuple(arguments))
 
 
 def _preset(defaults: Mapping[str, object], layers: list[dict[str, object]]) -> dict[str, object]:
@@ -89,19 +79,13 @@ def _preset(defaults: Mapping[str, object], layers: list[dict[str, object]]) -> 
         return {}
     own = PRESETS[Preset(str(defaults["preset"]))]
     given = {name: value for values in layers for name, value in values.items()}
-    run = {key: given[f"run.{key}"] for key in _of_run(given)}
-    preset = Preset(str(given.get("preset", defaults["preset"])))
-    settings = settings_of(preset, run)
+    run = {name[len(RUN) :]: value for name, value in given.items() if name.startswith(RUN)}
+    settings = settings_of(Preset(str(given.get("preset", defaults["preset"]))), run)
     return {
-        f"run.{key}": attrgetter(key)(settings)
-        for key in _of_run(defaults)
-        if defaults[f"run.{key}"] == attrgetter(key)(own)
+        name: attrgetter(name[len(RUN) :])(settings)
+        for name, default in defaults.items()
+        if name.startswith(RUN) and default == attrgetter(name[len(RUN) :])(own)
     }
-
-
-def _of_run(names: Iterable[str]) -> list[str]:
-    """Return the settings of the run among these keys, by their own names."""
-    return [name.removeprefix("run.") for name in names if name.startswith("run.")]
 
 
 def one_line(error: BaseException) -> str:

@@ -39,15 +39,13 @@ def run(options: RunOptions, common: Common) -> int:
 def say_opening(learners: int, *, islands: int = 0) -> None:
     """Say at once what begins, and what it usually takes, before anything heavy is imported."""
     who = "a learner" if learners == 1 else f"{learners} learners"
-    if islands and not learners:
-        print("islands: a hub starts on this machine, and has its islands placed", flush=True)
-        return
-    starting = f"a hub and {who} start" if learners else "a hub starts"
-    told = (
-        f"islands: {starting} on this machine; a first step usually comes within half a minute, "
-        "once the learners have compiled it"
+    text = (
+        f"islands: a hub {f'and {who} start' if learners else 'starts'} on this machine; a first "
+        "step usually comes within half a minute, once the learners have compiled it"
     )
-    print(fitted(told, sys.stdout), flush=True)
+    if islands and not learners:
+        text = "islands: a hub starts on this machine, and has its islands placed"
+    print(fitted(text, sys.stdout), flush=True)
 
 
 def prepare_process() -> None:
@@ -76,8 +74,6 @@ async def _run(hub: "Coordinator", budget: "Budget | None") -> int:
         screen.say(f"stopped; the same command with --folder {hub.settings.folder} goes on")
         return 0
     screen.conclude(hub.folder.figures, summary)
-    if summary["advice"]:
-        screen.say(f"\n{summary['advice']}")
     screen.say(f"\nThe run has ended: {hub.cluster.end.sentence}")
     screen.offer(hub)
     return hub.cluster.end.exit_code
@@ -113,11 +109,11 @@ def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coor
         cache=compiled_folder(),
     )
     with released_on_failure(claim):
-        if not entries:
-            return local_hub(settings, claim, workload, learners, Coordinator)
-        from islands.engines.hub import EnginesOfRun
+        elsewhere = None
+        if entries:
+            from islands.engines.hub import EnginesOfRun
 
-        elsewhere = EnginesOfRun.of(entries, folder, extend=options.extend)
+            elsewhere = EnginesOfRun.of(entries, folder, extend=options.extend)
         return local_hub(settings, claim, workload, learners, Coordinator, elsewhere=elsewhere)
 
 

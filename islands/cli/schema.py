@@ -57,12 +57,11 @@ class Key:
 
     @property
     def kind(self) -> Any:  # noqa: ANN401  (a type, of whatever kind)
-        """The first type that a value may have."""
         return self.kinds[0]
 
     @property
     def wanted(self) -> str:
-        """A description of the allowed values."""
+        """The allowed values, in words."""
         words = [_wanted(kind) for kind in self.kinds]
         return ", or ".join([*words, "null"] if self.optional else words)
 
@@ -73,7 +72,6 @@ class Key:
 
     @property
     def is_list(self) -> bool:
-        """Whether its value is several values of one type."""
         return get_origin(self.kind) is tuple
 
     def convert(self, given: object) -> object:
@@ -135,11 +133,11 @@ def _walk(
         default, hint = default_of(field), hints[field.name]
         rare = advanced or facts[field.name].advanced
         if isinstance(hint, type) and is_dataclass(hint):
-            inner = prefix if _is_flat(field) else f"{prefix}{field.name}."
+            inner = prefix if field.metadata == FLAT else f"{prefix}{field.name}."
             yield from _walk(hint, inner, partial(_of, default), advanced=rare)
         else:
-            place = field.metadata == POSITIONAL
-            yield Key(f"{prefix}{field.name}", hint, default, group, place, rare)
+            positional = field.metadata == POSITIONAL
+            yield Key(f"{prefix}{field.name}", hint, default, group, positional, rare)
 
 
 def _of(instance: object, field: Field[Any]) -> object:
@@ -150,17 +148,13 @@ def _default(field: Field[Any]) -> object:
     return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
-def _is_flat(field: Field[Any]) -> bool:
-    return field.metadata == FLAT
-
-
 def build(options_class: type[Options], values: Mapping[str, object], prefix: str = "") -> Options:
     """Make an instance of a dataclass of options from values by key."""
     hints = get_type_hints(options_class)
     made: dict[str, Any] = {}
     for field in fields(options_class):  # type: ignore[arg-type]  # any dataclass
         if is_dataclass(hints[field.name]):
-            inner = prefix if _is_flat(field) else f"{prefix}{field.name}."
+            inner = prefix if field.metadata == FLAT else f"{prefix}{field.name}."
             made[field.name] = build(hints[field.name], values, inner)
         else:
             made[field.name] = values[f"{prefix}{field.name}"]
@@ -175,9 +169,11 @@ def plain(options: object) -> dict[str, object]:
     values: dict[str, object] = {}
     for field in fields(options):  # type: ignore[arg-type]  # any dataclass
         value = getattr(options, field.name)
+        if isinstance(value, Path | StrEnum | tuple):
+            value = list(value) if isinstance(value, tuple) else str(value)
         if not is_dataclass(value):
-            values.setdefault(field.name, _plain_value(value))
-        elif _is_flat(field):
+            values.setdefault(field.name, value)
+        elif field.metadata == FLAT:
             for key, inner in plain(value).items():
                 values.setdefault(key, inner)
         else:
@@ -185,28 +181,18 @@ def plain(options: object) -> dict[str, object]:
     return values
 
 
-def _plain_value(value: object) -> object:
-    if isinstance(value, StrEnum):
-        return value.value
-    if isinstance(value, Path):
-        return str(value)
-    return list(value) if isinstance(value, tuple) else value
-
-
-def flatten(nested: Mapping[str, object], keys: Mapping[str, Key]) -> dict[str, object]:
+def flatten(
+    nested: Mapping[str, object], keys: Mapping[str, Key], prefix: str = ""
+) -> dict[str, object]:
     """Flatten nested mappings to values by dotted key; that of a mapping setting stays whole."""
-    return dict(_flat_items(nested, keys, ""))
-
-
-def _flat_items(
-    nested: Mapping[str, object], keys: Mapping[str, Key], prefix: str
-) -> Iterator[tuple[str, object]]:
+    values: dict[str, object] = {}
     for name, value in nested.items():
         key = f"{prefix}{name}"
         groups = any(known.startswith(f"{key}.") for known in keys)
         if isinstance(value, dict) and value and key not in keys:
-            yield from _flat_items(value, keys, f"{key}.")
+            values |= flatten(value, keys, f"{key}.")
         elif groups and value not in (None, {}):
             raise SettingsError(f"{key} is {value!r}; it must hold settings, such as {key}.seed")
         elif not groups:
-            yield key, value
+            values[key] = value
+    return values

@@ -37,8 +37,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def spec_of(file: RunFile) -> RunSpec:
-    """Return the spec of the run that a run's file describes."""
-    outer_optimizer(file.run.outer)
+    outer_optimizer(file.run.outer)  # or it refuses
     return RunSpec.of(file)
 
 
@@ -52,12 +51,7 @@ def require_task(spec: RunSpec, folder: Path) -> None:
 
 
 def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | None) -> int:
-    """Run a hub until its run ends, beginning or resuming the run; return the exit code.
-
-    Args:
-        options: the options of the command.
-        given: keys of the settings that the user gave; None for all.
-    """
+    """Run a hub until its run ends, beginning or resuming the run; return the exit code."""
     folder, budget = options.folder, budget_of(options.budget)
     spec = spec_of(options.file)
     if spec.task == OWN_LOOP and "run.merge_moments" not in (given or ()):
@@ -88,7 +82,7 @@ def _wait_for_layout(
     """Wait for the layout that the first loop tells; None if a signal ended that."""
     require_room(settings.folder, settings.start_from)
     listening = settings.listening
-    layouts: list[FirstLayout] = []
+    found: list[FirstLayout] = []
 
     def check(layout: LoopLayout) -> None:
         plan = replace(workload, told=layout).plan(settings.spec.settings)
@@ -106,16 +100,16 @@ def _wait_for_layout(
             )
 
         first = await first_layout(listening, settings.connecting, check, waits)
-        layouts.extend([] if first is None else [first])
+        found.extend([] if first is None else [first])
         return 0
 
     run_service(wait)
-    if not layouts:
-        say("stopped before a learner has joined; the same command waits again")
-        return None
-    at = host_port(listening.host, layouts[0].port)
-    settings = replace(settings, listening=replace(listening, listen=at))
-    return settings, replace(workload, told=layouts[0].layout)
+    for first in found:
+        at = host_port(listening.host, first.port)
+        settings = replace(settings, listening=replace(listening, listen=at))
+        return settings, replace(workload, told=first.layout)
+    say("stopped before a learner has joined; the same command waits again")
+    return None
 
 
 def _joining(address: str, settings: CoordinatorSettings) -> str:
@@ -142,25 +136,23 @@ def banner(hub: Coordinator) -> None:
     """Tell the person who started a hub how learners join."""
     layout, token_file = hub.plan.layout, hub.settings.connecting.token_file
     address = hub.network.url(SUPERVISOR)
-    own_loops = hub.spec.task == OWN_LOOP
-    lacks = hub_lacks(layout, hub.spec.settings, host_memory_bytes())
-    reach = "in every training loop that is to take part (islands.torch.join for PyTorch):"
-    if not own_loops:
-        reach = "on every host that is to train, where the task can be imported:"
-    if urlsplit(address).hostname in LOOPBACK:
-        reach = "more learners can join from this machine (--listen HOST:PORT lets other hosts in):"
-    if own_loops:
+    if hub.spec.task == OWN_LOOP:
+        reach = "in every training loop that is to take part (islands.torch.join for PyTorch):"
         command = _joining(address, hub.settings)
     else:
+        reach = "on every host that is to train, where the task can be imported:"
         token = "" if token_file is None else " --token_file TOKEN"
         authority = " --tls_ca CA.pem" if address.startswith("wss:") else ""
         tasks = " ".join(["", *task_words(hub.spec.task)])
-        command = f"python -m islands.learner --supervisor {address}{token}{authority}{tasks}"
+        command = f"islands join --supervisor {address}{token}{authority}{tasks}"
+    if urlsplit(address).hostname in LOOPBACK:
+        reach = "more learners can join from this machine (--listen HOST:PORT lets other hosts in):"
     say(
         f"run {hub.spec.settings.run!r}: {layout.told}, {len(layout.fragments)} "
         f"fragments, folder {hub.settings.folder}\n{reach}\n\n"
         f"    {command}\n"
     )
+    lacks = hub_lacks(layout, hub.spec.settings, host_memory_bytes())
     if lacks and (hub.settings.syncer_here or SYNCER in hub.cluster.spec.launched):
         say(lacks)
     if token_file is not None:

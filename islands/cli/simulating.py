@@ -1,4 +1,4 @@
-"""The commands of `islands simulate`: play the runs of an experiment, then print its table."""
+"""The commands of `islands lab simulate`: play the runs of an experiment, then print its table."""
 
 import multiprocessing
 from collections.abc import Callable, Mapping
@@ -28,19 +28,18 @@ Result = TypeVar("Result")
 
 def run(options: Options, _: Common) -> int:
     """Play every run, then print the table; returns the exit code, 1 if a promise was broken."""
-    if isinstance(options, GoodputOptions):
-        place = name = "goodput"
-    else:
-        place, name = "comparison", options.name
+    module = name = "goodput"
+    if isinstance(options, ComparisonOptions):
+        module, name = "comparison", options.name
     experiment: Experiment[Any, Any, Any, Any]
-    experiment = import_module(f"islands.lab.experiments.{place}").EXPERIMENT
+    experiment = import_module(f"islands.lab.experiments.{module}").EXPERIMENT
     results = play_all(experiment.play, experiment.jobs(options), options.workers)
     table = experiment.table(options, results)
     print(table, end="")
     if options.folder is not None:
         files = {
             f"{name}.md": table.encode,
-            f"{name}.json": lambda: _json_text(experiment.figures(options, results)),
+            f"{name}.json": lambda: _json(experiment.figures(options, results)),
             **experiment.pictures(options, results),
         }
         _write(options.folder, files)
@@ -52,13 +51,7 @@ def play_all(
 ) -> dict[Key, Result]:
     """Play all jobs side by side, and print after each how many are left.
 
-    Args:
-        play: plays one job; a function of a module, which other processes can import.
-        jobs: by key, in the order in which they begin.
-        workers: processes side by side.
-
-    Returns:
-        The result of each job, in the order of the jobs.
+    Other processes import `play`. Jobs begin in their order, in which their results are returned.
     """
     clock, results = MonotonicClock(), dict[Key, Result]()
     begun_s = clock.now_s()
@@ -87,5 +80,5 @@ def _write(folder: Path, files: Mapping[str, Callable[[], bytes]]) -> None:
     print(f"{', '.join(files)} are in {folder}")
 
 
-def _json_text(figures: object) -> bytes:
+def _json(figures: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n"

@@ -27,26 +27,26 @@ SERVICE_VARIABLE = re.compile(r"_(SERVICE_(HOST|PORT)|PORT)(_|$)")
 
 
 class Sources:
-    """One command's keys and parser; each source is read into values by key."""
+    """The keys and the parser of one command; each source is read into values by key."""
 
     def __init__(self, options_class: type, program: str, description: str) -> None:
         self.options_class, self.command = options_class, command_of(options_class)
         self.keys = keys_of(options_class)
         self.program = program
-        self.prefix = "ISLANDS_" + re.split(r"[ .]", program)[-1].upper()
+        self.prefix = self.command.prefix
         self.options = [name for name, key in self.keys.items() if not key.positional]
-        places = ["CONFIG"] if self.command.takes_file else []
-        places += [name for name, key in self.keys.items() if key.positional]
+        positional = ["CONFIG"] * self.command.has_file
+        positional += [name for name, key in self.keys.items() if key.positional]
         self.parser = _Parser(
             prog=program,
             description=description,
-            usage=help_text.usage(program, places),
+            usage=" ".join([program, *(f"[{name}]" for name in positional), "[options]"]),
             epilog=help_text.epilog(self.prefix, has_files=self.command.has_file),
             formatter_class=help_text.Formatter,
             allow_abbrev=False,
             add_help=False,
         )
-        if places[:1] == ["CONFIG"]:
+        if self.command.has_file:
             also = "; or a task, as --task" if self.command.takes_task else ""
             self.parser.add_argument("CONFIG", nargs="?", help=f"YAML file, as --config{also}")
         self.advanced = help_text.add_keys(self.parser, self.keys, options_class)
@@ -71,13 +71,13 @@ class Sources:
         flags = {name: vars(parsed).pop(name) for name in FLAGS if name in parsed}
         if self.command.takes_task and ":" in (flags["CONFIG"] or ""):
             parsed.task, flags["CONFIG"] = flags["CONFIG"], None
-        return {name: self._of_line(name, given) for name, given in vars(parsed).items()}, flags
-
-    def _of_line(self, name: str, given: str | list[str]) -> object:
-        """Convert what stands on the command line; several arguments may stand in one place."""
-        return (
-            self._of_text(name, given) if isinstance(given, str) else self._value(name, given, "")
-        )
+        values = {
+            name: self._of_text(name, text)
+            if isinstance(text, str)
+            else self._value(name, text, "")
+            for name, text in vars(parsed).items()
+        }
+        return values, flags
 
     def _line_sentence(self, message: str) -> str:
         """Rephrase an error of argparse, with the allowed values of an option that has none."""
@@ -102,7 +102,10 @@ class Sources:
         """Describe unknown arguments, without repeating a value that may be a secret."""
         option = next((word for word in words if word.startswith("--")), None)
         if option is None:
-            return f"unexpected argument {words[0]!r}; options begin with --"
+            hint = "options begin with --"
+            if "folder" in self.options and not self.command.has_file:
+                hint = f"the run's folder is named by --folder, and other {hint}"
+            return f"unexpected argument {words[0]!r}; {hint}"
         name = option.partition("=")[0][2:]
         return f"unknown option --{name}{self._hint(name, '--')}"
 
@@ -110,9 +113,9 @@ class Sources:
 
     def files(self, flags: Mapping[str, Any]) -> list[Path]:
         """Return the YAML files in the order in which they are read."""
-        places = [flags.get("CONFIG"), *(flags.get("config") or [])]
-        named = [name for name in places if name is not None]
-        return [Path(name) for name in named or [os.environ.get(f"{self.prefix}_CONFIG")] if name]
+        names = [flags.get("CONFIG"), *(flags.get("config") or [])]
+        given = [name for name in names if name is not None]
+        return [Path(name) for name in given or [os.environ.get(f"{self.prefix}_CONFIG")] if name]
 
     def read_file(self, path: Path) -> dict[str, object]:
         """Read the values of a YAML file, by key."""
@@ -136,11 +139,11 @@ class Sources:
         """
         shared = PROGRAMS.values() if self.command.shares_file else ()
         known = [keys_of(other.options) for other in shared if other.shares_file]
-        places = [name.rsplit(".", count)[0] for count in range(name.count(".") + 1)]
+        parents = [name.rsplit(".", count)[0] for count in range(name.count(".") + 1)]
         return any(
-            place in keys and (place == name or keys[place].is_mapping)
+            parent in keys and (parent == name or keys[parent].is_mapping)
             for keys in known
-            for place in places
+            for parent in parents
         )
 
     # --- environment --------------------------------------------------------------------------
@@ -162,14 +165,14 @@ class Sources:
 
     # --- values -------------------------------------------------------------------------------
 
-    def _of_text(self, name: str, text: str, place: str = "") -> object:
+    def _of_text(self, name: str, text: str, source: str = "") -> object:
         """Convert a text of the command line or the environment, where null is a word."""
         if name not in self.keys:
             return scalar(str(text))  # it is a value inside a mapping
         null = text in NULL and self.keys[name].optional
-        return self._value(name, None if null else text, place)
+        return self._value(name, None if null else text, source)
 
-    def _value(self, name: str, given: object, place: str) -> object:
+    def _value(self, name: str, given: object, source: str) -> object:
         key = self.keys[name]
         try:
             return key.convert(given)
@@ -178,7 +181,7 @@ class Sources:
             shown = " ".join(shown.split())
             quotes = ", between quotes" if key.kind is str and given is not None else ""
             raise SettingsError(
-                f"{name} is {shown}{place}; it must be {key.wanted}{quotes}"
+                f"{name} is {shown}{source}; it must be {key.wanted}{quotes}"
             ) from error
 
     def _hint(self, name: str, dashes: str = "") -> str:
@@ -223,28 +226,28 @@ def refuse_secrets(arguments: list[str]) -> None:
             )
 
 
-def _add_flags(place: argparse._ActionsContainer, command: Command) -> None:
+def _add_flags(group: argparse._ActionsContainer, command: Command) -> None:
     if command.has_file:
-        place.add_argument(
+        group.add_argument(
             "--config", metavar="FILE", action="append", help="YAML file; of several, the last wins"
         )
-        place.add_argument(
+        group.add_argument(
             "--print_config", action="store_true", help="print all settings as YAML, and end"
         )
     if command.plans:
-        place.add_argument(
+        group.add_argument(
             "--dry_run",
             action="store_true",
             help="say what the run would need, and what would be refused; start nothing",
         ).option_strings = ["--dry-run"]  # for the help; `with_underscores` replaces its dash
-        place.add_argument(
+        group.add_argument(
             "--step_time_s",
             metavar="SECONDS",
             type=float,
             help="of one step, for the figures of --dry_run; by default they are for 1 step/s",
         )
-    place.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    place.add_argument(
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    group.add_argument(
         "-h", "--help", action="help", help="show this text, and end; --help all shows every option"
     )
 

@@ -1,4 +1,4 @@
-"""`islands study FILE`: which settings train as well as which, at equal tokens."""
+"""`islands lab study FILE`: which settings train as well as which, at equal tokens."""
 
 from typing import TYPE_CHECKING
 
@@ -48,7 +48,7 @@ def _played(options: StudyOptions, trials: "list[Trial]") -> "list[Finished]":
 
 
 def keep_compiled() -> None:
-    """Let JAX keep compiled functions, so that the second trial of a shape compiles nothing."""
+    """Let JAX keep compiled functions: the second trial of a shape compiles nothing."""
     from islands.model.jax_settings import enable_compilation_cache
     from islands.run.hosting.process_runtime import compiled_folder
 
@@ -73,16 +73,16 @@ def _conclude(options: StudyOptions, trials: "list[Trial]", finished: "list[Fini
     first = next((result for result in results if result.figures), None)
     if first is None:
         raise UserError("no trial has a result; the lines above say why")
-    found = by_cell(trials, {each.trial.fingerprint: each.result for each in finished})
+    cells = by_cell(trials, {each.trial.fingerprint: each.result for each in finished})
     metric = metric_of(options, first)
-    rows = rows_of(options, trials, found, metric)
-    told = table(options, rows, metric)
-    print(f"\n{told}")
+    rows = rows_of(options, trials, cells, metric)
+    text = table(options, rows, metric)
+    print(f"\n{text}")
     if options.only is not None:
         return
     try:
-        replace_file(options.folder / TABLE_FILE, told.encode())
-        picture = plot(found, rows, metric, options.folder.name)
+        replace_file(options.folder / TABLE_FILE, text.encode())
+        picture = plot(cells, rows, metric, options.folder.name)
         replace_file(options.folder / PLOT_FILE, picture)
     except OSError as error:
         raise unusable(f"the folder {options.folder} cannot be written", error) from error

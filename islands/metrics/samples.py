@@ -1,7 +1,7 @@
 """Samples of a run and of a syncer, from what these count themselves; pure.
 
 No figure is computed anew: tokens, merges, yield, goodput, loss and time left are those of the
-screen and of `islands control status`, and at the end those of the summary.
+screen and of `islands status`, and at the end those of the summary.
 """
 
 from collections import Counter

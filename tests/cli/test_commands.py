@@ -20,7 +20,7 @@ HEAVY = (
     *("jax", "numpy", "flax", "optax", "numba", "aiohttp", "rich", "msgpack", "uvloop"),
     "messaging.simulation",
 )
-LABORATORY = ("study", "chaos", "simulate")
+LABORATORY = "lab"
 ROLES = ("learner", "syncer", "supervisor", "observer")
 
 
@@ -141,19 +141,24 @@ def test_help_shows_what_matters_and_says_how_to_see_the_rest(
         (("demo", "--tokens", "many"), "islands demo: tokens is many; it must be a whole number"),
         (("demo", "--tokens", "0"), "islands demo: tokens is 0; it must be at least 1"),
         (("demo", "--learners", "0"), "islands demo: learners is 0; it must be at least 1"),
-        (("contrl",), "islands: there is no command contrl; did you mean control?"),
-        (
-            ("dance",),
-            "islands: there is no command dance; it must be one of demo, run, check, study",
-        ),
+        (("statsu",), "islands: there is no command statsu; did you mean status?"),
+        (("evaluate",), "islands: there is no command evaluate; did you mean model evaluate?"),
+        (("lab", "chaso", "x"), "islands: there is no command lab chaso; did you mean lab chaos?"),
+        (("lab",), "islands: lab needs a second word; the command must be one of lab chaos, lab"),
+        (("xyz",), "islands: there is no command xyz; islands --help lists them"),
         (("learner",), "islands: there is no command learner; it starts by python -m islands.le"),
-        ((), "islands: no command; it must be one of demo, run, check, study, chaos"),
-        (("--x",), "islands: there is no command --x; it must be one of"),
-        (
-            ("control", "status"),
-            "islands control: neither folder nor supervisor is set; name the run's folder by --f",
-        ),
-        (("control", "--folder", "none"), "islands control: none/hub.json cannot be read"),
+        ((), "islands: no command; islands --help lists them"),
+        (("--x",), "islands: there is no command --x; islands --help lists them"),
+        (("stop",), "islands stop: neither folder nor supervisor is set; name the run's folder by"),
+        (("status", "--folder", "none"), "islands status: none/hub.json cannot be read"),
+        (("logs",), "islands logs: folder is not set; name the folder of a run, such as runs/mine"),
+        (("logs", "none"), "islands logs: there is no folder none"),
+        (("logs", "."), "islands logs: . is not the folder of a run: it has no tape.jsonl"),
+        (("init", "x.json"), "islands init: file is x.json; it must be a .yaml file to write"),
+        (("init", "none/x.yaml"), "islands init: none/x.yaml cannot be written: No such file"),
+        (("init", "--learners", "-1"), "islands init: learners is -1; it must be at least 0"),
+        (("init", "--task", "x"), "islands init: task is 'x'; it must be of the form package"),
+        (("init", "--listen", "x:y"), "islands init: listen is 'x:y'; it must be host:port"),
     ],
 )
 def test_a_mistake_ends_with_one_sentence(

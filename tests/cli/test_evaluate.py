@@ -1,4 +1,4 @@
-"""`islands evaluate` on folders of runs that ended, were killed, or go on."""
+"""`islands model evaluate` on folders of runs that ended, were killed, or go on."""
 
 import json
 import shutil
@@ -38,7 +38,7 @@ def test_a_killed_run_is_evaluated_at_its_newest_versions(
     killed: KilledRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {path: path.stat() for path in sorted(killed.folder.rglob("*"))}
-    assert main(["evaluate", str(killed.folder), *OWN, "--json"]) == 0
+    assert main(["model", "evaluate", str(killed.folder), *OWN, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["figures"] == pytest.approx({"loss": 0.25, "share": 0.5}, rel=1e-5)
     assert told["versions"] == ["1.7", "1.8"]
@@ -52,7 +52,7 @@ def test_a_killed_run_is_evaluated_at_its_newest_versions(
 def test_people_are_told_figures_and_versions(
     killed: KilledRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["evaluate", str(killed.folder), *OWN]) == 0
+    assert main(["model", "evaluate", str(killed.folder), *OWN]) == 0
     first, second, *figures = capsys.readouterr().out.splitlines()
     assert first.startswith("run mine (has not ended), 4,321 tokens, from ")
     assert second == "versions 1.7 to 1.8 of 2 fragments"
@@ -73,7 +73,7 @@ def test_a_copy_without_a_journal_has_the_exported_values(
             (killed.folder / "plan.json").unlink()
         if lost:
             (killed.folder / lost).unlink(missing_ok=True)
-        assert main(["evaluate", str(killed.folder), *OWN, "--json"]) == 0
+        assert main(["model", "evaluate", str(killed.folder), *OWN, "--json"]) == 0
         told = json.loads(capsys.readouterr().out)
         assert (told["tokens"], told["ended"]) == (1234, "tokens")
         assert told["figures"]["loss"] < 1e-12
@@ -104,30 +104,30 @@ def test_values_are_read_while_the_journal_is_written(killed: KilledRun) -> None
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
-    assert "folder is not set" in refused("evaluate")
+    assert "folder is not set" in refused("model", "evaluate")
     missing = tmp_path / "nothing"
-    assert f"there is no folder {missing}" in refused("evaluate", str(missing))
-    assert "is not the folder of a run" in refused("evaluate", str(tmp_path))
+    assert f"there is no folder {missing}" in refused("model", "evaluate", str(missing))
+    assert "is not the folder of a run" in refused("model", "evaluate", str(tmp_path))
     file = tmp_path / "file"
     file.touch()
-    assert "is a file; name the folder" in refused("evaluate", str(file))
+    assert "is a file; name the folder" in refused("model", "evaluate", str(file))
     assert sorted(tmp_path.iterdir()) == [file]
 
 
 def test_a_run_without_values_says_so(tmp_path: Path, refused: Callable[..., str]) -> None:
     run = KilledRun(tmp_path / "run")
-    assert "has published no values yet" in refused("evaluate", str(run.folder))
+    assert "has published no values yet" in refused("model", "evaluate", str(run.folder))
     run.publish(0, 0, np.zeros(run.plan.layout.fragments[0].size, np.float32))
-    assert "has published no values yet" in refused("evaluate", str(run.folder))
+    assert "has published no values yet" in refused("model", "evaluate", str(run.folder))
 
 
 def test_another_model_is_refused(killed: KilledRun, refused: Callable[..., str]) -> None:
     folder = str(killed.folder)
-    told = refused("evaluate", folder, *OWN, "--task_settings.width", "8")
+    told = refused("model", "evaluate", folder, *OWN, "--task_settings.width", "8")
     assert "is of another model: weight has shape (256, 256), the model's is (8, 8)" in told
-    told = refused("evaluate", folder, "--task", "no_such_module:Task")
+    told = refused("model", "evaluate", folder, "--task", "no_such_module:Task")
     assert "task 'no_such_module:Task' cannot be loaded on this host" in told
-    told = refused("evaluate", folder, *OWN, "--task_settings.depth", "8")
+    told = refused("model", "evaluate", folder, *OWN, "--task_settings.depth", "8")
     assert "refuses its settings" in told
 
 
@@ -136,7 +136,13 @@ def test_a_task_that_differs_only_in_its_data_is_told(
 ) -> None:
     run = KilledRun(tmp_path / "run", replace(SPEC, task="tests.cli.test_evaluate:Labelled"))
     run.publish_all(0, {"weight": TRUTH})
-    arguments = ["evaluate", str(run.folder), "--task", "tests.lab.study.regression:Regression"]
+    arguments = [
+        "model",
+        "evaluate",
+        str(run.folder),
+        "--task",
+        "tests.lab.study.regression:Regression",
+    ]
     assert main(arguments) == 0
     told = capsys.readouterr()
     assert "loss" in told.out
@@ -155,7 +161,7 @@ def test_an_evaluation_that_fails_is_told(
 ) -> None:
     run = KilledRun(tmp_path / "run", replace(SPEC, task="tests.cli.test_evaluate:Failing"))
     run.publish_all(0, {"weight": TRUTH})
-    assert main(["evaluate", str(run.folder), "--task", run.spec.task]) == 2
+    assert main(["model", "evaluate", str(run.folder), "--task", run.spec.task]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert "test_evaluate.py" in last
     assert "the task's evaluation failed" in last
@@ -176,7 +182,7 @@ def test_a_journal_that_is_not_whole_is_refused(
         content = bytearray(path.read_bytes())
         content[-20] ^= 1
         path.write_bytes(content)
-    told = refused("evaluate", str(killed.folder), *OWN)
+    told = refused("model", "evaluate", str(killed.folder), *OWN)
     assert "neither file of fragment-00001 holds a record that is whole" in told
 
 
@@ -188,6 +194,6 @@ def test_data_are_found_where_the_runs_hub_found_them(
         killed.folder, HubAddress("ws://a:1/supervisor", "mine", task_folders=("/elsewhere",))
     )
     searched = [*sys.path]
-    assert main(["evaluate", str(killed.folder), *OWN, "--json"]) == 0
+    assert main(["model", "evaluate", str(killed.folder), *OWN, "--json"]) == 0
     assert data_folders()[0] == Path("/elsewhere")
     assert sys.path == searched

@@ -1,4 +1,4 @@
-"""`islands export`: one file of a run's newest values, without the run's task."""
+"""`islands model export`: one file of a run's newest values, without the run's task."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +29,7 @@ def test_the_file_holds_the_values_and_what_they_are(
 ) -> None:
     """`islands.load` reads it, and `islands.described` says of which run it is."""
     file = tmp_path / "model.safetensors"
-    assert main(["export", str(killed.folder), str(file)]) == 0
+    assert main(["model", "export", str(killed.folder), str(file)]) == 0
     size = f"{file.stat().st_size / 1024:.0f} KiB"
     told = f"tensors: 1, {size}, versions 1.3 to 1.3, after 4,321 tokens"
     assert told in capsys.readouterr().out
@@ -46,10 +46,10 @@ def test_a_file_that_exists_stays(
 ) -> None:
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"mine")
-    assert main(["export", str(killed.folder), str(file)]) == 2
+    assert main(["model", "export", str(killed.folder), str(file)]) == 2
     assert "exists; choose another name, or give --overwrite" in capsys.readouterr().err
     assert file.read_bytes() == b"mine"
-    assert main(["export", str(killed.folder), str(file), "--overwrite"]) == 0
+    assert main(["model", "export", str(killed.folder), str(file), "--overwrite"]) == 0
     np.testing.assert_array_equal(islands.load(file)["weight"], WEIGHT)
 
 
@@ -66,5 +66,5 @@ def test_a_file_that_exists_stays(
 def test_a_mistake_is_one_sentence(
     arguments: tuple[str, ...], sentence: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
-    assert sentence in refused("export", *arguments)
+    assert sentence in refused("model", "export", *arguments)
     assert list(tmp_path.iterdir()) == []

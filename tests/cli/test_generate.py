@@ -1,4 +1,4 @@
-"""`islands generate`: a text that goes on as the task's `sample` has it."""
+"""`islands model generate`: a text that goes on as the task's `sample` has it."""
 
 import io
 import sys
@@ -74,7 +74,7 @@ def test_the_default_task_continues_a_prompt(
     texts = []
     for seed in ("1", "1", "2"):
         options = ["--task", name, "--prompt", PROMPT, "--count", "20"]
-        arguments = ["generate", str(run.folder), *options]
+        arguments = ["model", "generate", str(run.folder), *options]
         assert main([*arguments, "--seed", seed]) == 0
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] != texts[2]
@@ -87,7 +87,7 @@ def test_options_reach_the_task_and_pieces_become_text(
 ) -> None:
     run = killed(tmp_path, "tests.cli.test_generate:Echo")
     options = ["--prompt", "é", "--count", "3", "--temperature", "0", "--seed", "7"]
-    assert main(["generate", str(run.folder), "--task", run.spec.task, *options]) == 0
+    assert main(["model", "generate", str(run.folder), "--task", run.spec.task, *options]) == 0
     assert capsys.readouterr().out == "éé 3 0.0 7\n"
 
 
@@ -105,7 +105,9 @@ def test_a_task_that_cannot_sample_is_told(
     run = KilledRun(tmp_path / "run", replace(SPEC, task=task, task_settings=settings))
     layout = run.plan.layout
     run.publish_all(0, layout.assemble([np.zeros(f.size, np.float32) for f in layout.fragments]))
-    assert main(["generate", str(run.folder), "--task", run.spec.task, "--prompt", "x"]) == 2
+    assert (
+        main(["model", "generate", str(run.folder), "--task", run.spec.task, "--prompt", "x"]) == 2
+    )
     told = capsys.readouterr()
     assert (told.out, told.err.count("\n")) == ("", 1)
     assert sentence in told.err
@@ -115,7 +117,9 @@ def test_sampling_that_fails_names_the_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = killed(tmp_path, "tests.cli.test_generate:Failing")
-    assert main(["generate", str(run.folder), "--task", run.spec.task, "--prompt", "x"]) == 2
+    assert (
+        main(["model", "generate", str(run.folder), "--task", run.spec.task, "--prompt", "x"]) == 2
+    )
     last = capsys.readouterr().err.splitlines()[-1]
     assert "test_generate.py" in last
     assert "the task's sampling failed" in last
@@ -145,4 +149,4 @@ def test_an_output_that_is_no_utf8_gets_what_it_can_show(monkeypatch: pytest.Mon
 def test_a_mistake_is_one_sentence(
     arguments: tuple[str, ...], sentence: str, refused: Callable[..., str]
 ) -> None:
-    assert sentence in refused("generate", *arguments)
+    assert sentence in refused("model", "generate", *arguments)

@@ -209,7 +209,7 @@ def test_a_sentence_is_printed_as_it_is() -> None:
 
 def test_lines_of_a_terminal_end_between_words() -> None:
     screen = screen_of(40, 24)
-    command = "    python -m islands.learner --supervisor ws://127.0.0.1:7070/supervisor --name a"
+    command = "    islands join --supervisor ws://127.0.0.1:7070/supervisor --name a"
     page = f"http://127.0.0.1:7070/page/#{'5' * 32}"
     screen.say(f"\nwatch the run in a browser, read-only: {page}\n{command}")
     assert shown(screen).splitlines() == [

@@ -9,7 +9,7 @@ import pytest
 from islands.cli.control import target_of, tell
 from islands.protocol.messages.control import Verb
 from islands.protocol.settings.run import RunSettings
-from islands.settings.commands import ControlOptions
+from islands.settings.commands import OperatorOptions
 from tests.integration.fleet import WatchedHub, make_fleet, running
 from tests.integration.programs import (
     LIMIT_S,
@@ -43,7 +43,7 @@ def failures(folder: Path) -> list[tuple[object, object]]:
 
 async def end(folder: Path, run: "asyncio.Task[dict[str, object] | None]") -> dict[str, object]:
     """Stop a run properly; returns its summary."""
-    answer = await tell(target_of(ControlOptions(Verb.STOP, folder=folder)), Verb.STOP, "", 1)
+    answer = await tell(target_of(OperatorOptions(folder=folder)), Verb.STOP, "", 1)
     assert answer.done
     async with asyncio.timeout(LIMIT_S):
         summary = await run

@@ -9,7 +9,7 @@ import pytest
 from islands.cli.control import target_of, tell
 from islands.protocol.messages.control import Verb
 from islands.protocol.settings.presets import PRESETS, Preset
-from islands.settings.commands import ControlOptions
+from islands.settings.commands import OperatorOptions
 from tests.integration.fleet import WatchedHub, make_fleet, running
 from tests.integration.programs import (
     LIMIT_S,
@@ -51,7 +51,7 @@ async def test_a_killed_learner_holds_up_nobody_and_comes_back(tmp_path: Path) -
         await meet("learner-0", "learner-2", 2)
         await hub.wait_until(lambda: hub.launcher.pid("learner-1") not in (None, before), LIMIT_S)
         await meet("learner-1", "learner-0", 2)
-        options = ControlOptions(Verb.STOP, folder=folder)
+        options = OperatorOptions(folder=folder)
         assert (await tell(target_of(options), Verb.STOP, "", 1)).done
         async with asyncio.timeout(LIMIT_S):
             summary = await run

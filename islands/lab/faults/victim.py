@@ -12,7 +12,7 @@ pipe ORDERS, one a line:
 `crash`         its main thread exits, as by `sys.exit` somewhere in a library
 ==============  ===================================================================================
 
-Only `islands chaos` starts such processes: no process of any other run reads orders. Their tapes
+Only `islands lab chaos` starts such processes: those of any other run read no orders. Their tapes
 are written through, entry by entry, so that a process which is killed has recorded all it did.
 """
 

@@ -1,4 +1,4 @@
-"""Options of `islands chaos SCENARIO`, and the reading of its faults.
+"""Options of `islands lab chaos SCENARIO`, and the reading of its faults.
 
 A scenario is a run, and faults that are injected into it.
 """
@@ -45,7 +45,7 @@ def sleeping() -> RunFile:
 
 @dataclass(frozen=True, slots=True)
 class ChaosOptions:
-    """`islands chaos`: injects faults into a run, and judges what came of it.
+    """`islands lab chaos`: injects faults into a run, and judges what came of it.
 
     Args:
         file: what the run is; by default its devices only sleep. The faults decide how long it

@@ -130,7 +130,7 @@ def _nobody(core: Core, target: str) -> str:
 
 def _add(core: Core, kind: str, number: int) -> Answer:
     if not core.launched:
-        told = f"python -m islands.learner --supervisor {core.address}"
+        told = f"islands join --supervisor {core.address}"
         return False, f"nothing is launched here; start a learner by hand, on its host: {told}"
     if not 1 <= number <= ADDED_MAX:
         return False, f"{number} learners cannot be added; it must be 1 to {ADDED_MAX}"

@@ -1,7 +1,7 @@
 """A corpus of tokens on disk: two memory maps, what they were made of, and the tokenizer.
 
 A prepared folder holds `train.tokens`, `validation.tokens`, `manifest.json`, and `tokenizer.json`
-unless its tokens are bytes. `islands tokenize` makes one, and so does a task that is given text.
+unless its tokens are bytes. `islands data tokenize` makes one, as does a task that is given text.
 
 The digest of a document's text decides whether it is held out, so a document keeps its part
 whatever is added, equal documents are in the same part, and none is ever in both. At least one
