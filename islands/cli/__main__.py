@@ -8,7 +8,7 @@ import os
 import sys
 
 from islands.cli.command import main as run_command
-from islands.cli.commands import COMMANDS, ROLES, imported
+from islands.cli.commands import COMMANDS, ROLES
 from islands.protocol.errors import OF_NO_USE
 
 WORDS_MOST = max(len(name.split()) for name in COMMANDS)
@@ -66,7 +66,7 @@ def _run(name: str, arguments: list[str]) -> int:
         print(f"islands {name}: {command.wants}; --help lists the options", file=sys.stderr)
         return OF_NO_USE
     return run_command(
-        lambda options, common: int(imported(command.entry)(options, common)),
+        command.run,
         command.options,
         arguments,
         program=f"islands {name}",

@@ -10,15 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from islands.cli.parsing import Common, one_line, parse
-from islands.protocol.errors import (
-    DONE,
-    FAILED,
-    OF_NO_USE,
-    IslandsError,
-    exit_code_of,
-    missing_package,
-    not_installed,
-)
+from islands.protocol import errors
 from islands.run.hosting.standard_streams import usable_streams
 from islands.run.hosting.wrapping import fitted
 from islands.tasks.factory import TASK_PATH
@@ -64,21 +56,21 @@ def _main(
         for folder in os.environ[TASK_PATH].split(os.pathsep):
             search(folder, folder)
         return (_dry_run if common.dry_run else entry)(options, common)
-    except (IslandsError, LocalFault, LinkLost) as error:
+    except (errors.IslandsError, LocalFault, LinkLost) as error:
         if "--debug" in arguments:
             raise
-        if isinstance(error, IslandsError) and error.detail:
+        if isinstance(error, errors.IslandsError) and error.detail:
             # The sentence comes last, because launchers read the last line.
             print(error.detail, end="", file=sys.stderr)
         print(fitted(f"{program}: {one_line(error)}", sys.stderr), file=sys.stderr)
-        return exit_code_of(error)
+        return errors.exit_code_of(error)
     except ModuleNotFoundError as error:
-        package = missing_package(error)
+        package = errors.missing_package(error)
         if package is None or "--debug" in arguments:
             raise
-        sentence = f"{program}: {not_installed('this', package)}"
+        sentence = f"{program}: {errors.not_installed('this', package)}"
         print(fitted(sentence, sys.stderr), file=sys.stderr)
-        return OF_NO_USE
+        return errors.OF_NO_USE
     except KeyboardInterrupt:
         return 130
 
@@ -90,8 +82,8 @@ def _dry_run(options: object, common: Common) -> int:
     findings = examine(options, common)
     show(findings)
     if findings.refused:
-        return OF_NO_USE
-    return FAILED if findings.too_small else DONE
+        return errors.OF_NO_USE
+    return errors.FAILED if findings.too_small else errors.DONE
 
 
 def search(folder: str, also_known_as: str) -> None:

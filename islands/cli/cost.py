@@ -5,19 +5,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from islands.cli.islands_table import read_entries
 from islands.cli.parsing import Common
 from islands.cli.yaml_file import read_yaml
 from islands.protocol.errors import UserError
 from islands.settings.commands import CostOptions, named
 from islands.settings.groups import BudgetOptions
-from islands.settings.host import RunOptions
 
 if TYPE_CHECKING:
-    from islands.costs.bill import Bill
     from islands.costs.budget import Budget
     from islands.costs.prices import Prices
-    from islands.costs.spent import Rate
     from islands.run.coordinator import Coordinator
 
 
@@ -41,23 +37,6 @@ def prices_in(path: Path | None) -> "Prices | None":
     from islands.costs.prices import read_prices
 
     return None if path is None else read_prices(read_yaml(path), str(path))
-
-
-def hour_planned(options: RunOptions, rate: "Rate | None") -> "Bill | None":
-    """Return the bill of an hour of the fleet that a run would start; None without prices."""
-    prices = prices_in(options.budget.prices)
-    if prices is None:
-        return None
-    from islands.costs.places import Place
-    from islands.costs.spent import hour_of
-
-    hosts: dict[str, Place | None] = {
-        f"{entry}-{index}": Place.of(needs)
-        for entry, needs in read_entries(options).items()
-        for index in range(needs.count)
-    }
-    hosts |= dict.fromkeys(f"learner-{index}" for index in range(options.learners))
-    return hour_of(hosts, prices, rate)
 
 
 def budget_of(options: BudgetOptions) -> "Budget | None":

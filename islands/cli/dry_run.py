@@ -6,18 +6,18 @@ tested for access.
 """
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 from rich.table import Table
 
-from islands.cli.cost import hour_planned
-from islands.cli.islands_table import read_entries, without_learners
+from islands.cli.cost import prices_in
 from islands.cli.parsing import Common, one_line
+from islands.cli.run import read_entries, without_learners
 from islands.cli.serve import LOOPBACK, require_task
 from islands.files.disk import write_bytes_per_s
 from islands.model.interfaces import Workload
@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # the check imports JAX, so it is imported only where a task 
     from islands.costs.bill import Bill
     from islands.model.task_check import TaskReport
 
+T = TypeVar("T")
 TIMED_BYTES_MIN, TIMED_BYTES_MAX = 1 << 24, 1 << 28
 """Bytes of a record from which on the journal's disk is timed, and most bytes written for it."""
 
@@ -79,12 +80,13 @@ class Findings:
     hour: "Bill | None" = None
     written_bytes_per_s: float | None = None
 
-    def check(self, step: Callable[[], object]) -> None:
+    def check(self, step: Callable[[], T]) -> T | None:
         """Take a step that a start would take; record its error if it is refused."""
         try:
-            step()
+            return step()
         except (IslandsError, LocalFault, LinkLost) as error:
             self.refuse(error)
+            return None
 
     def refuse(self, error: BaseException) -> None:
         sentence = one_line(error)
@@ -149,12 +151,10 @@ def examine(options: object, common: Common) -> Findings:
 def _examine_hub(
     findings: Findings, options: RunOptions | SyncerOptions | SupervisorOptions, common: Common
 ) -> None:
-    specs = [RunSpec.of(options.file)]
-    findings.check(lambda: specs.append(spec_in(findings.folder, specs[0], common.given)))
-    spec = specs[-1]
+    new = RunSpec.of(options.file)
+    spec = findings.check(lambda: spec_in(findings.folder, new, common.given)) or new
     findings.check(lambda: outer_optimizer(spec.settings.outer))
-    allowed = allowed_by(options.file.task)
-    findings.check(lambda: _plan_here(findings, spec, allowed))
+    findings.check(lambda: _plan_here(findings, spec, allowed_by(options.file.task)))
     findings.check(lambda: _same_run(findings, spec, extend=options.extend))
     if isinstance(options, RunOptions):
         findings.check(lambda: require_task(spec, findings.folder))
@@ -178,15 +178,25 @@ def _plan_here(findings: Findings, spec: RunSpec, allowed: Collection[str]) -> N
 
 
 def _price(findings: Findings, options: RunOptions) -> None:
-    from islands.costs.spent import Rate
+    from islands.costs.places import Place
+    from islands.costs.spent import Rate, hour_of
 
-    made, rate = findings.estimate, None
+    prices = prices_in(options.budget.prices)
+    if prices is None:
+        return
+    hosts: dict[str, Place | None] = {
+        f"{entry}-{index}": Place.of(needs)
+        for entry, needs in read_entries(options).items()
+        for index in range(needs.count)
+    }
+    hosts |= dict.fromkeys(f"learner-{index}" for index in range(options.learners))
+    made, speed = findings.estimate, None
     if made is not None and made.step_time_s is not None:
         tokens = 0 if findings.report is None else findings.report.tokens or 0
         each = (made.up_per_step, made.down_per_step, tokens)
-        rate = Rate(*(one * made.steps_per_s for one in each))
-    findings.hour = hour_planned(options, rate)
-    findings.doubts += () if findings.hour is None else findings.hour.missing
+        speed = Rate(*(one * made.steps_per_s for one in each))
+    findings.hour = hour_of(hosts, prices, speed)
+    findings.doubts += findings.hour.missing
 
 
 def _same_run(findings: Findings, spec: RunSpec, *, extend: bool) -> None:
@@ -197,9 +207,8 @@ def _same_run(findings: Findings, spec: RunSpec, *, extend: bool) -> None:
         findings.doubts += tuple(
             f"goes on with {change}" for change in spec.differences(earlier[0])
         )
-    changed = None if earlier is None else spec.changed_from(earlier[0])
-    if changed is not None:
-        raise UserError(f"{findings.folder} holds another run, with {changed}")
+        if changed := spec.changed_from(earlier[0]):
+            raise UserError(f"{findings.folder} holds another run, with {changed}")
 
 
 def _try_address(findings: Findings, options: HubOptions) -> None:
@@ -283,7 +292,7 @@ def accelerated(environment: Mapping[str, str], devices: Path = Path("/dev")) ->
 
 # --- a table for a terminal of 80 columns --------------------------------------------------------
 
-Rows = tuple[tuple[str, str, str], ...]
+Rows = Iterator[tuple[str, str, str]]
 
 
 def show(findings: Findings, console: Console | None = None) -> None:
@@ -312,121 +321,87 @@ def _table(findings: Findings, made: Estimate) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column()
-    for name, amount, remark in (
-        *_plan(findings, made),
-        *_learner(made),
-        *_syncer(made),
-        *_here(findings, made),
-        *_traffic(findings, made),
-        *_money(findings),
-    ):
-        table.add_row(name, amount, remark, style="bold" if not amount and not remark else None)
+    for rows in (_plan, _memory, _traffic, _money):
+        for name, amount, remark in rows(findings, made):
+            table.add_row(name, amount, remark, style="bold" if not amount + remark else None)
     return table
 
 
 def _plan(findings: Findings, made: Estimate) -> Rows:
     sizes = f"{size(made.smallest)} to {size(made.largest)} each"
     wanted = f" ({made.fragments_wanted} asked for)" * (made.fragments < made.fragments_wanted)
-    return (
-        ("The run", "", ""),
-        ("  parameters", f"{made.elements:,}", "trained, or of a state that is averaged"),
-        ("  fragments", f"{made.fragments}", f"{made.pattern}, {sizes}{wanted}"),
-        ("  rounds open", f"{made.rounds_open}", "at once, at most"),
-        ("  learners", f"{made.learners}", "more may join"),
-        ("  folder", "", str(findings.folder)),
-        ("  port", "", findings.address or "none"),
-    )
+    yield "The run", "", ""
+    yield "  parameters", f"{made.elements:,}", "trained, or of a state that is averaged"
+    yield "  fragments", f"{made.fragments}", f"{made.pattern}, {sizes}{wanted}"
+    yield "  rounds open", f"{made.rounds_open}", "at once, at most"
+    yield "  learners", f"{made.learners}", "more may join"
+    yield "  folder", "", str(findings.folder)
+    yield "  port", "", findings.address or "none"
 
 
-def _learner(made: Estimate) -> Rows:
-    memory = made.learner
-    whole = made.activations_known
+def _memory(findings: Findings, made: Estimate) -> Rows:
+    learner, syncer, whole = made.learner, made.syncer, made.activations_known
     known = "of the inner optimizer" if made.moments_known else "taken as twice the parameters"
-    return (
-        ("Memory of a learner", "", ""),
-        ("  parameters", size(memory.parameters), ""),
-        ("  base", size(memory.base), "published value held last, float32"),
-        ("  moments", size(memory.moments), known),
-        ("  gradients", size(memory.gradients), "and activations" if whole else ""),
-        ("  snapshots", size(memory.snapshots), "device and host, at most"),
-        *_only("  published", memory.published, "on the host, to add increments to"),
-        ("  total", size(memory.total), "" if whole else "and the activations of a step"),
-    )
-
-
-def _syncer(made: Estimate) -> Rows:
-    memory = made.syncer
-    return (
-        ("Memory of the syncer", "", ""),
-        ("  values", size(memory.values), "and old ones until all have new ones, float32"),
-        ("  outer state", size(memory.outer), "of the outer optimizer"),
-        ("  open rounds", size(memory.rounds), "contributions that wait, at most"),
-        *_only("  increments", memory.increments, "the newest, and what they left"),
-        ("  total", size(memory.total), ""),
-    )
-
-
-def _only(name: str, taken: int, remark: str) -> Rows:
-    return ((name, size(taken), remark),) if taken else ()
-
-
-def _here(findings: Findings, made: Estimate) -> Rows:
+    yield "Memory of a learner", "", ""
+    yield "  parameters", size(learner.parameters), ""
+    yield "  base", size(learner.base), "published value held last, float32"
+    yield "  moments", size(learner.moments), known
+    yield "  gradients", size(learner.gradients), "and activations" if whole else ""
+    yield "  snapshots", size(learner.snapshots), "device and host, at most"
+    if learner.published:
+        yield "  published", size(learner.published), "on the host, to add increments to"
+    yield "  total", size(learner.total), "" if whole else "and the activations of a step"
+    yield "Memory of the syncer", "", ""
+    yield "  values", size(syncer.values), "and old ones until all have new ones, float32"
+    yield "  outer state", size(syncer.outer), "of the outer optimizer"
+    yield "  open rounds", size(syncer.rounds), "contributions that wait, at most"
+    if syncer.increments:
+        yield "  increments", size(syncer.increments), "the newest, and what they left"
+    yield "  total", size(syncer.total), ""
     here = 0 if findings.accelerated else findings.learners - findings.elsewhere
     learners = "1 learner" if here == 1 else f"{here} learners"
-    needed = size(made.host_bytes(here))
-    return (("This host, at least", needed, f"syncer, {learners}, with the programs"),)
-
-
-def _round(findings: Findings, made: Estimate) -> Rows:
-    """Return a row for the time of a round, where the journal's disk was timed."""
-    speed = findings.written_bytes_per_s
-    if speed is None:
-        return ()
-    round_s = made.round_s(speed)
-    bound = f"the pace; the disk writes {rate(speed)}"
-    if round_s > made.pace_s:
-        bound = f"the disk, {rate(speed)}; the pace allows {made.pace_s:.3g} s"
-    return (("  a round takes", f"{round_s:.3g} s", bound),)
+    yield (
+        "This host, at least",
+        size(made.host_bytes(here)),
+        f"syncer, {learners}, with the programs",
+    )
 
 
 def _traffic(findings: Findings, made: Estimate) -> Rows:
     steps = made.steps_per_s
     pace = "at 1 step/s" if made.step_time_s is None else f"at {steps:.3g} steps/s"
-    needed = made.hub_bytes_per_s(findings.overlap_steps)
-    hidden = "nothing is hidden" if needed is None else rate(needed)
     least = rate(made.up_per_step_least * steps)
     chosen = f"at most; {least} at the coarsest" * (made.up_per_step_least < made.up_per_step)
-    both = (made.up_per_step + made.down_per_step) * steps * made.learners
-    hub = (
-        ("  hub", rate(both), f"both ways, {made.learners} learners"),
-        ("  hub, least", hidden, f"for an exchange within {findings.overlap_steps} steps"),
-    )
-    met = (("  neighbours", f"{made.neighbours:.3g}", "of a learner in a round, met directly"),)
-    return (
-        (f"Network and disk, {pace}", "", ""),
-        ("  joining", size(made.start_bytes), "to each learner"),
-        ("  learner, up", rate(made.up_per_step * steps), chosen or "on average"),
-        ("  learner, down", rate(made.down_per_step * steps), "on average"),
-        *(met if made.neighbours else hub),
-        ("  journal", size(made.disk_bytes), "on the syncer's disk"),
-        ("  written", rate(made.disk_per_step * steps), f"{size(made.disk_per_round)} per round"),
-        *_round(findings, made),
-    )
+    yield f"Network and disk, {pace}", "", ""
+    yield "  joining", size(made.start_bytes), "to each learner"
+    yield "  learner, up", rate(made.up_per_step * steps), chosen or "on average"
+    yield "  learner, down", rate(made.down_per_step * steps), "on average"
+    if made.neighbours:
+        yield "  neighbours", f"{made.neighbours:.3g}", "of a learner in a round, met directly"
+    else:
+        both = (made.up_per_step + made.down_per_step) * steps * made.learners
+        needed = made.hub_bytes_per_s(findings.overlap_steps)
+        hidden = "nothing is hidden" if needed is None else rate(needed)
+        yield "  hub", rate(both), f"both ways, {made.learners} learners"
+        yield "  hub, least", hidden, f"for an exchange within {findings.overlap_steps} steps"
+    yield "  journal", size(made.disk_bytes), "on the syncer's disk"
+    yield "  written", rate(made.disk_per_step * steps), f"{size(made.disk_per_round)} per round"
+    speed = findings.written_bytes_per_s
+    if speed is not None:
+        round_s, bound = made.round_s(speed), f"the pace; the disk writes {rate(speed)}"
+        if round_s > made.pace_s:
+            bound = f"the disk, {rate(speed)}; the pace allows {made.pace_s:.3g} s"
+        yield "  a round takes", f"{round_s:.3g} s", bound
 
 
-def _money(findings: Findings) -> Rows:
+def _money(findings: Findings, _: Estimate) -> Rows:
     hour = findings.hour
     if hour is None or not hour.lines:
-        return ()
+        return
     whole, known = hour.whole, findings.step_time_s is not None
-    each = whole.cost_per_million
-    million: Rows = ()
-    if each is not None:
-        million = (("  1 M tokens", f"{each:,.4g} {hour.currency}", "if all are merged"),)
-    traffic = "with traffic" if known else "without traffic: step_time_s is not told"
+    traffic = "with traffic" if known else "without traffic: step_time_s is not given"
     islands = "1 island" if whole.islands == 1 else f"{whole.islands} islands"
-    return (
-        ("Money", "", ""),
-        ("  an hour", f"{whole.cost:,.2f} {hour.currency}", f"{islands}, {traffic}"),
-        *million,
-    )
+    yield "Money", "", ""
+    yield "  an hour", f"{whole.cost:,.2f} {hour.currency}", f"{islands}, {traffic}"
+    if whole.cost_per_million is not None:
+        yield "  1 M tokens", f"{whole.cost_per_million:,.4g} {hour.currency}", "if all are merged"

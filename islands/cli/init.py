@@ -6,8 +6,8 @@ import yaml
 
 from islands.cli.parsing import Common, parse
 from islands.cli.schema import flatten, keys_of
-from islands.files.whole_files import replace_file
-from islands.protocol.errors import SettingsError, UserError, unusable
+from islands.files.whole_files import save
+from islands.protocol.errors import SettingsError, UserError
 from islands.protocol.settings.run import RUN_NAME
 from islands.settings.commands import InitOptions
 from islands.settings.host import RunOptions
@@ -47,10 +47,7 @@ def run(options: InitOptions, common: Common) -> int:
     settings, name = _settings(options), _name(options)
     start = START.format(file=file, name=name)
     head = "".join(f"# {line}".rstrip() + "\n" for line in HEAD.format(start=start).splitlines())
-    try:
-        replace_file(file, f"{head}\n{yaml.safe_dump(settings, sort_keys=False)}".encode())
-    except OSError as error:
-        raise unusable(f"{file} cannot be written", error) from error
+    save(file, f"{head}\n{yaml.safe_dump(settings, sort_keys=False)}".encode())
     print(f"{file} holds the run. See what it needs, then start it:\n\n{start}", end="")
     if options.listen is not None:
         print(OTHER_HOSTS, end="")

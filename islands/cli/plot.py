@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from islands.cli.parsing import Common
-from islands.files.whole_files import replace_file
-from islands.protocol.errors import UserError, unusable
+from islands.files.whole_files import save
+from islands.protocol.errors import UserError
 from islands.settings.commands import PlotOptions, ReportOptions
 
 if TYPE_CHECKING:
@@ -24,11 +24,7 @@ def run(options: PlotOptions, _: Common) -> int:
     ]
     runs = {title: _curves_of(folder) for title, folder in zip(titles, folders, strict=True)}
     kind: Literal["png", "svg"] = "svg" if options.out.suffix == ".svg" else "png"
-    picture = plot(runs, options.figures, options.over, options.metric, kind)
-    try:
-        replace_file(options.out, picture)
-    except OSError as error:
-        raise unusable(f"{options.out} cannot be written", error) from error
+    save(options.out, plot(runs, options.figures, options.over, options.metric, kind))
     print(f"{options.out}: {', '.join(runs)}")
     return 0
 

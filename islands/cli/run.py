@@ -4,19 +4,21 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from islands.cli.cost import budget_of, held_to
-from islands.cli.islands_table import read_entries, without_learners
-from islands.cli.parsing import Common
+from islands.cli.parsing import Common, parse
+from islands.protocol.errors import SettingsError
 from islands.run.hosting.wrapping import fitted
-from islands.settings.host import RunOptions
+from islands.settings.host import LearnerOptions, RunOptions
 
 if TYPE_CHECKING:
     from islands.cli.screen import Screen
     from islands.costs.budget import Budget
+    from islands.engines.needs import Needs
     from islands.run.coordinator import Coordinator
     from islands.run.records.summary import Summary
 
@@ -115,6 +117,32 @@ def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coor
 
             elsewhere = EnginesOfRun.of(entries, folder, extend=options.extend)
         return local_hub(settings, claim, workload, learners, Coordinator, elsewhere=elsewhere)
+
+
+def without_learners(options: RunOptions, given: Collection[str] | None) -> RunOptions:
+    """Return the options; where engines place islands, learners start here only if one says so."""
+    here = given is None or "learners" in given
+    return options if here or not options.islands else replace(options, learners=0)
+
+
+def read_entries(options: RunOptions) -> "dict[str, Needs]":
+    """Return the entries of a run's table `islands`, by name; none without a table."""
+    if not options.islands:
+        return {}
+    from islands.engines.engine import RunMark, make_engine
+    from islands.engines.hub import learner_words
+    from islands.engines.needs import read_islands
+
+    entries = read_islands(options.islands)
+    for name, needs in entries.items():
+        words = ["--name", f"{name}-0", *learner_words(needs.learner)]
+        parse(LearnerOptions, words, program=f"islands.{name}.learner", description="")
+        make_engine(needs.engine, RunMark("", ""), needs.settings)
+        try:
+            needs.variables(os.environ)
+        except SettingsError as error:
+            raise SettingsError(f"islands.{name}.{error}") from error
+    return entries
 
 
 async def watch(

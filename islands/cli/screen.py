@@ -2,7 +2,6 @@
 
 import sys
 from itertools import islice
-from shutil import which
 from typing import IO, TYPE_CHECKING, Self, cast
 
 from rich.console import Console, Group
@@ -16,9 +15,9 @@ from islands.cli.results import show_next, show_results, sparkline
 from islands.protocol.identities import BLOCKED, Phase
 from islands.run.hosting.standard_streams import LossyOutput
 from islands.run.hosting.wrapping import wrapped
-from islands.run.records.figures import BOARD_FOLDER, RunFigures
+from islands.run.records.figures import RunFigures
 from islands.run.run_status import NOT_ASKED, Health, LearnerLine, RunStatus
-from islands.settings.quantities import count, data_size, duration
+from islands.settings.quantities import count, duration
 
 if TYPE_CHECKING:
     from islands.run.coordinator import Coordinator
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 PLAIN_INTERVAL_S = 5.0
 WIDEST = 160
 """Largest width in columns, beyond which a table is no easier to read."""
-WIDE = 100
-"""Width in columns from which there is room for figures that are seldom needed."""
 ECHO = 2
 """Columns left free for the terminal's ^C, which would otherwise push the panel up a line."""
 FRAME = 4
@@ -37,15 +34,10 @@ CURVE = 48
 """Largest width of a curve in columns."""
 LEARNERS_SHOWN = 32
 """Largest number of learners that have a row each; those in poor health are preferred."""
-LINES_AROUND = 16
+LINES_AROUND = 15
 """Lines of the panel that are not rows of learners."""
 LEARNERS_LEAST = 3
-COLUMNS = (
-    *("learner", "state", "steps", "tokens", "loss", "tokens/s", "step", "heard"),
-    *("starts", "sent", "received"),
-)
-WIDE_ONLY = 3
-"""Number of the last columns, which only a wide terminal has room for."""
+COLUMNS = ("learner", "state", "steps", "tokens", "loss", "tokens/s", "step", "heard")
 EVENTS_SHOWN = 5
 METRICS_SHOWN = 4
 SLOWLY_S = 2.0
@@ -58,7 +50,6 @@ class Screen:
 
     def __init__(self) -> None:
         self.console = Console(file=cast("IO[str]", LossyOutput(sys.stdout)))
-        self.has_tensorboard = which("tensorboard") is not None
         self._live: Live | None = None
         self._plain_s = float("-inf")
         self._warned = ""
@@ -97,9 +88,6 @@ class Screen:
         width = min(WIDEST, self.console.width - ECHO)
         bar, done = Table.grid(expand=True), status.share
         bar.add_row(ProgressBar(None if done is None else 1.0, done or 0.0))
-        curves = f"islands plot {status.folder}"
-        if self.has_tensorboard:
-            curves = f"tensorboard --logdir {status.folder / BOARD_FOLDER}"
         below = [_line_of(event, "dim") for event in list(figures.events)[-EVENTS_SHOWN:]]
         if figures.warning:
             below.insert(0, Text(figures.warning, "yellow"))
@@ -108,23 +96,22 @@ class Screen:
             bar,
             _line_of(_curves(figures, width - FRAME) or _before_a_loss(status)),
             _line_of(_results(status)),
-            self._learners(status, wide=width >= WIDE),
+            self._learners(status),
             *below,
-            _line_of(f"curves: {curves}", "dim"),
         )
         return Panel(shown, title=Text(f"islands: {status.settings.run}"), width=width)
 
-    def _learners(self, status: RunStatus, *, wide: bool) -> Table:
+    def _learners(self, status: RunStatus) -> Table:
         most = LEARNERS_SHOWN
         if self.console.is_terminal:  # lines that exceed its height would be cut off at the end
             most = max(LEARNERS_LEAST, min(most, self.console.height - LINES_AROUND))
         lines, more = status.learners(most)
         table = Table(box=None, pad_edge=False, expand=True)
-        for title in COLUMNS if wide else COLUMNS[:-WIDE_ONLY]:
+        for title in COLUMNS:
             left = title in ("learner", "state")
             table.add_column(title, justify="left" if left else "right", no_wrap=True)
         for line in lines:
-            table.add_row(*_cells(line, wide=wide))
+            table.add_row(*_cells(line))
         if more:
             table.add_row(f"and {more:,} more", *[""] * (len(table.columns) - 1))
         return table
@@ -248,14 +235,14 @@ def _results(status: RunStatus) -> str:
     return "   ".join(filter(None, parts))
 
 
-def _cells(line: LearnerLine, *, wide: bool) -> list[str | Text]:
+def _cells(line: LearnerLine) -> list[str | Text]:
     done = line.figures
     heard = ""
     if line.silent_s is not None:
         heard = duration(line.silent_s) if line.silent_s >= SLOWLY_S else "now"
     here = line.silent_s is not None  # else its last figures are outdated
     steps = here and done.step_time_s > 0
-    cells: list[str | Text] = [
+    return [
         Text(line.name),
         Text(_shown(line), STYLES[line.health]),
         f"{done.steps:,}",
@@ -265,9 +252,6 @@ def _cells(line: LearnerLine, *, wide: bool) -> list[str | Text]:
         duration(done.step_time_s) if steps else "",
         heard,
     ]
-    if wide:
-        cells += [str(done.incarnations), data_size(done.bytes_up), data_size(done.bytes_down)]
-    return cells
 
 
 def _line_of(text: str, style: str = "") -> Text:

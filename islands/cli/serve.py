@@ -16,18 +16,12 @@ from islands.page.server import show_page
 from islands.protocol.errors import TaskError, UserError
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.addresses import host_port
+from islands.run import run_claim
 from islands.run.coordinator import Coordinator, CoordinatorSettings
 from islands.run.first_layout import FirstLayout, first_layout
 from islands.run.hosting.process_runtime import run_service, say
 from islands.run.hosting.watchdog import Watchdog
 from islands.run.records.summary import SUMMARY_FILE
-from islands.run.run_claim import (
-    check_plan,
-    claim_folder,
-    released_on_failure,
-    require_room,
-    spec_in,
-)
 from islands.settings.groups import OWN_LOOP, RunFile
 from islands.settings.host import SupervisorOptions, SyncerOptions
 from islands.settings.run_spec import RunSpec, read
@@ -56,7 +50,7 @@ def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | N
     spec = spec_of(options.file)
     if spec.task == OWN_LOOP and "run.merge_moments" not in (given or ()):
         spec = replace(spec, settings=replace(spec.settings, merge_moments=False))
-    spec = spec_in(folder, spec, given)
+    spec = run_claim.spec_in(folder, spec, given)
     settings = CoordinatorSettings.of(options, spec, folder)
     planned = read(folder) is not None  # a planned run needs no JAX
     allowed = allowed_by(options.file.task)
@@ -67,11 +61,11 @@ def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | N
             return 0
         settings, workload = waited_for
     waited = isinstance(workload, OwnLoop)  # no member came first to another hub
-    claim = claim_folder(
+    claim = run_claim.claim_folder(
         *(folder, spec, workload, settings.start_from),
         may_return=settings.listening.port != 0 and not waited,
     )
-    with released_on_failure(claim):
+    with run_claim.released_on_failure(claim):
         hub = Coordinator(settings, claim, None)  # before the event loop, which this would block
     return run_service(lambda watchdog: _serve(hub, watchdog, budget))
 
@@ -80,13 +74,13 @@ def _wait_for_layout(
     settings: CoordinatorSettings, workload: OwnLoop
 ) -> tuple[CoordinatorSettings, OwnLoop] | None:
     """Wait for the layout that the first loop tells; None if a signal ended that."""
-    require_room(settings.folder, settings.start_from)
+    run_claim.require_room(settings.folder, settings.start_from)
     listening = settings.listening
     found: list[FirstLayout] = []
 
     def check(layout: LoopLayout) -> None:
         plan = replace(workload, told=layout).plan(settings.spec.settings)
-        check_plan(settings.spec, plan)
+        run_claim.check_plan(settings.spec, plan)
         lacks = hub_lacks(plan.layout, settings.spec.settings, host_memory_bytes())
         if settings.syncer_here and lacks:
             raise TaskError(lacks)

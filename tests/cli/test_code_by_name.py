@@ -215,7 +215,7 @@ def test_a_folder_adds_nothing_to_where_code_is_searched(
 IMPORTS = {
     "__init__.py": "a name of this package, from its own table",
     "cli/commands.py": "a command's module, from its own table",
-    "cli/simulating.py": "an experiment's module, from its own table",
+    "cli/lab.py": "an experiment's module, from its own table",
     "engines/engine.py": "an engine, from the operator's file of a run",
     "lab/faults/victim.py": "the command that chaos lets a victim run",
     "sinks/__main__.py": "a sink of this package, from the operator's options",

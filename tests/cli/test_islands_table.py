@@ -8,8 +8,8 @@ import yaml
 
 from islands.cli.control import show_placed
 from islands.cli.dry_run import Findings, examine
-from islands.cli.islands_table import read_entries
 from islands.cli.parsing import parse
+from islands.cli.run import read_entries
 from islands.protocol.errors import SettingsError
 from islands.settings.commands import AddOptions
 from islands.settings.host import RunOptions
