@@ -5,12 +5,13 @@ one learner is killed with SIGKILL; a few seconds later it is restarted.
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from islands.cli.parsing import Common
-from islands.cli.run import make_hub, new_folder, prepare_process, say_opening, watch
+from islands.cli.run import make_hub, new_folder, say_opening, watch
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.tape.member_entries import Killed
 from islands.settings.commands import DemoOptions
@@ -34,7 +35,7 @@ def run(options: DemoOptions, _: Common) -> int:
     """Train, kill a learner, see it return, and show the results; return the exit code."""
     from islands.run.hosting.process_runtime import run as run_process
 
-    prepare_process()
+    os.environ.setdefault("PJRT_NPROC", "1")  # XLA's cores in this process, which only evaluates
     say_opening(options.learners)
     hub = make_hub(as_run(options))
     code = run_process(lambda: _demo(hub, options))

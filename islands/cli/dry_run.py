@@ -20,25 +20,22 @@ from islands.cli.parsing import Common, one_line
 from islands.cli.run import read_entries, without_learners
 from islands.cli.serve import LOOPBACK, require_task
 from islands.files.disk import write_bytes_per_s
-from islands.model.interfaces import Workload
 from islands.model.memory_faults import host_memory_bytes
 from islands.model.workload import OwnLoop, load_workload
 from islands.numerics.outer import outer_optimizer
 from islands.protocol.errors import IslandsError, UserError
 from islands.protocol.identities import SUPERVISOR
-from islands.protocol.settings.run import RunSettings
 from islands.run.planner import Estimate, estimate
 from islands.run.run_claim import require_file, spec_in
 from islands.settings.host import HubOptions, RunOptions, SupervisorOptions, SyncerOptions
 from islands.settings.quantities import rate, size
-from islands.settings.run_spec import RunPlan, RunSpec, read
+from islands.settings.run_spec import RunSpec, read
 from islands.settings.wire_limits import check_told, limits_of
 from islands.tasks.factory import allowed_by
 from messaging.errors import LinkLost, LocalFault
 
-if TYPE_CHECKING:  # the check imports JAX, so it is imported only where a task is checked
+if TYPE_CHECKING:
     from islands.costs.bill import Bill
-    from islands.model.task_check import TaskReport
 
 T = TypeVar("T")
 TIMED_BYTES_MIN, TIMED_BYTES_MAX = 1 << 24, 1 << 28
@@ -55,6 +52,7 @@ class Findings:
         address: where this process would listen; None if it could not.
         refused: what a start would refuse, as sentences.
         details: further text by sentence, such as the traceback of the user's own code.
+        tokens: of a batch of the task, as far as it was checked.
         doubts: notes, as sentences: what was not checked and why, and what may work badly.
         accelerated: whether learners here compute on devices with a memory of their own.
         elsewhere: number of the learners that engines place on other machines.
@@ -73,7 +71,7 @@ class Findings:
     details: dict[str, str] = field(default_factory=dict)
     too_small: bool = False
     doubts: tuple[str, ...] = ()
-    report: "TaskReport | None" = None
+    tokens: int = 0
     accelerated: bool = False
     elsewhere: int = 0
     placed: dict[str, str] = field(default_factory=dict)
@@ -93,39 +91,6 @@ class Findings:
         if sentence not in self.refused:
             self.refused += (sentence,)
             self.details[sentence] = error.detail if isinstance(error, IslandsError) else ""
-
-    def check_task(self, workload: Workload, settings: RunSettings) -> None:
-        """Check whether a task keeps its contract; large ones are traced by their shapes only."""
-        from islands.model.jax_workload import JaxWorkload
-
-        if isinstance(workload, JaxWorkload):
-            room_bytes = None if self.accelerated else host_memory_bytes()
-            report = workload.check(settings, values=None, room_bytes=room_bytes)
-            for fault in report.faults:
-                self.refuse(fault)
-            self.doubts += tuple(f"the task's {part}: {reason}" for part, reason in report.skipped)
-            self.doubts += (report.ends,) if report.ends else ()
-            self.report = report
-
-    def reckon(self, spec: RunSpec, plan: RunPlan, workload: Workload) -> None:
-        """Estimate what a run of this plan needs; note it if this host has too little memory."""
-        trainer = workload.trainer_memory(spec.settings)
-        if trainer is not None and self.report is not None and not self.accelerated:
-            trainer = replace(trainer, temporaries=self.report.temporaries)
-        self.overlap_steps = spec.settings.overlap_steps_max
-        self.estimate = estimate(
-            plan.layout,
-            spec.settings,
-            learners=self.learners,
-            step_time_s=self.step_time_s,
-            trainer=trainer,
-        )
-        room_bytes = None if self.accelerated else host_memory_bytes()
-        needed = self.estimate.host_bytes(self.learners - self.elsewhere)
-        self.too_small = room_bytes is not None and needed > room_bytes
-        if room_bytes is not None and self.too_small:
-            here = f"all processes here take at least {size(needed)}"
-            self.doubts += (f"{here}, and this host has {size(room_bytes)}",)
 
 
 def examine(options: object, common: Common) -> Findings:
@@ -170,9 +135,33 @@ def _plan_here(findings: Findings, spec: RunSpec, allowed: Collection[str]) -> N
     if isinstance(workload, OwnLoop):
         findings.doubts += ("the first training loop that joins tells what the model is",)
         return
-    findings.check_task(workload, spec.settings)
-    plan = workload.plan(spec.settings)
-    findings.reckon(spec, plan, workload)
+    from islands.model.jax_workload import JaxWorkload
+
+    room_bytes = None if findings.accelerated else host_memory_bytes()
+    temporaries = None
+    if isinstance(workload, JaxWorkload):  # a large one is traced by its shapes only
+        report = workload.check(spec.settings, values=None, room_bytes=room_bytes)
+        for fault in report.faults:
+            findings.refuse(fault)
+        doubts = [f"the task's {part}: {reason}" for part, reason in report.skipped]
+        findings.doubts += (*doubts, *filter(None, [report.ends]))
+        findings.tokens = report.tokens or 0
+        temporaries = report.temporaries
+    plan, trainer = workload.plan(spec.settings), workload.trainer_memory(spec.settings)
+    if trainer is not None and temporaries is not None and not findings.accelerated:
+        trainer = replace(trainer, temporaries=temporaries)
+    findings.overlap_steps = spec.settings.overlap_steps_max
+    findings.estimate = estimate(
+        *(plan.layout, spec.settings),
+        learners=findings.learners,
+        step_time_s=findings.step_time_s,
+        trainer=trainer,
+    )
+    needed = findings.estimate.host_bytes(findings.learners - findings.elsewhere)
+    if room_bytes is not None and needed > room_bytes:
+        findings.too_small = True
+        here = f"all processes here take at least {size(needed)}"
+        findings.doubts += (f"{here}, and this host has {size(room_bytes)}",)
     limits_of(plan.layout)
     check_told(spec.encode(), plan.encode())
 
@@ -192,8 +181,7 @@ def _price(findings: Findings, options: RunOptions) -> None:
     hosts |= dict.fromkeys(f"learner-{index}" for index in range(options.learners))
     made, speed = findings.estimate, None
     if made is not None and made.step_time_s is not None:
-        tokens = 0 if findings.report is None else findings.report.tokens or 0
-        each = (made.up_per_step, made.down_per_step, tokens)
+        each = (made.up_per_step, made.down_per_step, findings.tokens)
         speed = Rate(*(one * made.steps_per_s for one in each))
     findings.hour = hour_of(hosts, prices, speed)
     findings.doubts += findings.hour.missing

@@ -13,7 +13,7 @@ from islands.settings.commands import InitOptions
 from islands.settings.host import RunOptions
 
 QUESTIONS = {
-    "task": "task to train, as package.module:Class",
+    "task": "task, as package.module:Class",
     "learners": "learners on this machine",
     "tokens": "tokens after which the run ends, or null",
     "learning_rate": "peak of the learning rate",

@@ -18,7 +18,7 @@ from islands.settings.commands import EvaluateOptions, ExportOptions, GenerateOp
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
-    from islands.run.records.run_values import RunModel, RunValues
+    from islands.run.records.run_values import RunModel
     from islands.tasks.task import Sampler
 
 
@@ -37,20 +37,8 @@ def evaluate(options: EvaluateOptions, _: Common) -> int:
     )
     if isinstance(figures, IslandsError):
         raise figures
-    show_figures(newest, model, figures, as_json=options.json)
-    return 0
-
-
-def _warn_of_difference(model: "RunModel") -> None:
-    if model.differs:
-        print(f"note: the values fit, but the task differs: {model.differs}", file=sys.stderr)
-
-
-def show_figures(
-    newest: "RunValues", model: "RunModel", figures: dict[str, float], *, as_json: bool
-) -> None:
     cut, versions = newest.cut, [str(version) for version in newest.cut.versions]
-    if as_json:
+    if options.json:
         report = {
             "run": newest.spec.settings.run,
             "task": model.spec.task,
@@ -61,7 +49,7 @@ def show_figures(
             "figures": figures,
         }
         print(msgspec.json.format(msgspec.json.encode(report)).decode())  # NaN becomes null
-        return
+        return 0
     ended = f"ended: {cut.reason}" if cut.reason else "has not ended"
     first, last = min(cut.versions), max(cut.versions)
     between = f"version {first}" if first == last else f"versions {first} to {last}"
@@ -72,6 +60,12 @@ def show_figures(
         print(f"  {name:{width}}  {value:.6g}")
     if not figures:
         print(f"the task {model.spec.task} has no figures to evaluate")
+    return 0
+
+
+def _warn_of_difference(model: "RunModel") -> None:
+    if model.differs:
+        print(f"note: the values fit, but the task differs: {model.differs}", file=sys.stderr)
 
 
 def generate(options: GenerateOptions, _: Common) -> int:

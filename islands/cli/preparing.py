@@ -1,7 +1,6 @@
 """Commands before a run: `islands check`, `islands data tokenize`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common, one_line
 from islands.protocol.errors import UserError, unusable
@@ -9,9 +8,6 @@ from islands.settings.commands import CheckOptions, TokenizeOptions
 from islands.tasks.data.prepared import is_prepared, prepare, split_of
 from islands.tasks.data.text import text_at
 from islands.tasks.data.tokenizer import ByteTokenizer, Tokenizer, train
-
-if TYPE_CHECKING:
-    from islands.model.task_check import TaskReport
 
 BYTE_VALUES = 256
 
@@ -33,13 +29,6 @@ def check(options: CheckOptions, _: Common) -> int:
     report = workload.check(
         spec.settings, values=not options.trace_only, room_bytes=host_memory_bytes()
     )
-    _show_report(spec.task, report)
-    for doubt in spec.settings.rate_doubts:
-        print(f"note: {doubt}")
-    return 2 if report.faults else 0
-
-
-def _show_report(task: str, report: "TaskReport") -> None:
     for fault in report.faults:
         print(one_line(fault))
         if fault.detail:
@@ -48,8 +37,10 @@ def _show_report(task: str, report: "TaskReport") -> None:
         print(f"  {part:10} {remark}")
     if report.ends:
         print(f"  {'data':10} {report.ends}")
-    count = len(report.faults)
-    print(f"{task}: " + (f"{count} to mend" if count else "nothing to mend"))
+    print(f"{spec.task}: {len(report.faults) or 'nothing'} to mend")
+    for doubt in spec.settings.rate_doubts:
+        print(f"note: {doubt}")
+    return 2 if report.faults else 0
 
 
 def tokenize(options: TokenizeOptions, _: Common) -> int:

@@ -27,7 +27,7 @@ SHOW_INTERVAL_S = 0.25
 
 def run(options: RunOptions, common: Common) -> int:
     """Run to the end of the budget, or until a signal stops it; return the exit code."""
-    prepare_process()
+    os.environ.setdefault("PJRT_NPROC", "1")  # XLA's cores in this process, which only evaluates
     from islands.run.hosting.process_runtime import run as run_process
 
     options = without_learners(options, common.given)
@@ -48,11 +48,6 @@ def say_opening(learners: int, *, islands: int = 0) -> None:
     if islands and not learners:
         text = "islands: a hub starts on this machine, and has its islands placed"
     print(fitted(text, sys.stdout), flush=True)
-
-
-def prepare_process() -> None:
-    """Limit XLA to one core in this process, which only evaluates."""
-    os.environ.setdefault("PJRT_NPROC", "1")
 
 
 def new_folder(name: str) -> Path:

@@ -6,10 +6,9 @@ occurs in two groups is one option, and both groups get its value.
 """
 
 import types
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -116,36 +115,26 @@ WORDS: Mapping[object, str] = {
 def keys_of(options_class: type) -> dict[str, Key]:
     """Return all settings of a class by their dotted names, in the order of their declaration."""
     keys: dict[str, Key] = {}
-    for key in _walk(options_class, "", _default):
+    for key in _walk(options_class):
         keys.setdefault(key.name, key)
     return keys
 
 
 def _walk(
-    group: type,
-    prefix: str,
-    default_of: Callable[[Field[Any]], object],
-    *,
-    advanced: bool = False,
+    group: type, prefix: str = "", instance: object = None, *, advanced: bool = False
 ) -> Iterator[Key]:
+    """Yield the keys of a group; their defaults are those of the instance, if there is one."""
     hints, facts = get_type_hints(group), facts_of(group)
     for field in fields(group):
-        default, hint = default_of(field), hints[field.name]
-        rare = advanced or facts[field.name].advanced
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        default = default if instance is None else getattr(instance, field.name)
+        hint, rare = hints[field.name], advanced or facts[field.name].advanced
         if isinstance(hint, type) and is_dataclass(hint):
             inner = prefix if field.metadata == FLAT else f"{prefix}{field.name}."
-            yield from _walk(hint, inner, partial(_of, default), advanced=rare)
+            yield from _walk(hint, inner, default, advanced=rare)
         else:
             positional = field.metadata == POSITIONAL
             yield Key(f"{prefix}{field.name}", hint, default, group, positional, rare)
-
-
-def _of(instance: object, field: Field[Any]) -> object:
-    return getattr(instance, field.name)
-
-
-def _default(field: Field[Any]) -> object:
-    return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
 def build(options_class: type[Options], values: Mapping[str, object], prefix: str = "") -> Options:
