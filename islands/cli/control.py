@@ -9,19 +9,24 @@ import os
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
 
 from islands.cli.parsing import Common
 from islands.protocol.errors import RefusedError, UnreachableError
 from islands.protocol.identities import OPERATOR, Role
 from islands.protocol.messages.control import Command, CommandAnswer, MemberFigures, Verb
+from islands.run.hosting import process_runtime
 from islands.run.hosting.hub_address import read_hub_address
+from islands.run.hosting.hub_requests import Requester, fetch_run_spec, request
 from islands.run.records.figures import in_order
 from islands.settings.commands import AddOptions, OperatorOptions, RemoveOptions, StatusOptions
 from islands.settings.groups import ConnectOptions
-
-if TYPE_CHECKING:
-    from messaging.websocket.network import WebsocketNetwork
+from islands.settings.quantities import duration
+from messaging.envelope import Envelope
+from messaging.errors import DialDenied
+from messaging.websocket.network import WebsocketNetwork
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +48,7 @@ class Target:
 
 def _run(verb: Verb, options: OperatorOptions, _: Common) -> int:
     """Send a command to the supervisor; return 0 if it was carried out, 1 if not."""
-    from islands.run.hosting.process_runtime import run as run_process
-
-    return run_process(lambda: answered(verb, options))
+    return process_runtime.run(lambda: answered(verb, options))
 
 
 status = partial(_run, Verb.STATUS)
@@ -101,31 +104,24 @@ async def tell(target: Target, verb: Verb, name: str, count: int) -> CommandAnsw
 
 async def ask(target: Target, verb: Verb, name: str, count: int) -> tuple[CommandAnswer, bytes]:
     """Return the supervisor's answer, and the run's status as JSON, empty if the hub has none."""
-    from islands.run.hosting import process_runtime as runtime
-    from islands.run.hosting.hub_requests import Requester, fetch_run_spec
-
-    network = runtime.network_of(target.connecting, token=runtime.token_of(target.connecting))
+    token, addresses = process_runtime.token_of(target.connecting), target.addresses
+    network = process_runtime.network_of(target.connecting, token=token)
     try:
         run_name = target.run
         if run_name is None:
-            asker = Requester(Role.OBSERVER, OPERATOR)
-            addresses = target.addresses
-            spec, _ = await fetch_run_spec(network, addresses, asker, wait_s=0.0, say=runtime.say)
+            asker, say = Requester(Role.OBSERVER, OPERATOR), process_runtime.say
+            spec, _ = await fetch_run_spec(network, addresses, asker, wait_s=0.0, say=say)
             run_name = spec.settings.run
-        proof = runtime.credentials_of(run_name, target.key_file).prove(OPERATOR)
-        return await _send(network, target.addresses, Command(verb, proof, name, count))
+        proof = process_runtime.credentials_of(run_name, target.key_file).prove(OPERATOR)
+        return await _send(network, addresses, Command(verb, proof, name, count))
     finally:
         await network.close()
 
 
 async def _send(
-    network: "WebsocketNetwork", addresses: tuple[str, ...], command: Command
+    network: WebsocketNetwork, addresses: tuple[str, ...], command: Command
 ) -> tuple[CommandAnswer, bytes]:
     """Send a command to the first address that answers; a long answer comes in parts."""
-    from islands.run.hosting.hub_requests import request
-    from messaging.envelope import Envelope
-    from messaging.errors import DialDenied
-
     members: list[MemberFigures] = []
 
     def read(envelope: Envelope) -> tuple[CommandAnswer, bytes] | None:
@@ -146,9 +142,6 @@ async def _send(
 
 def show(members: tuple[MemberFigures, ...]) -> None:
     """Print the members of all roles as a table."""
-    from rich.console import Console
-    from rich.table import Table
-
     table = Table(box=None, pad_edge=False)
     for title in ("name", "role", "status", "phase", "step", "silent", "incarnation"):
         table.add_column(title, justify="right" if title in ("step", "silent") else "left")
@@ -167,11 +160,6 @@ def show(members: tuple[MemberFigures, ...]) -> None:
 
 def show_placed(status: bytes) -> None:
     """Print the islands that engines have placed, if there are any, as a table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from islands.settings.quantities import duration
-
     placed = json.loads(status or b"{}").get("islands", ())
     if not placed:
         return

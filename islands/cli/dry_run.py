@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -19,12 +19,18 @@ from islands.cli.cost import prices_in
 from islands.cli.parsing import Common, one_line
 from islands.cli.run import read_entries, without_learners
 from islands.cli.serve import LOOPBACK, require_task
+from islands.costs.bill import Bill
+from islands.costs.places import Place
+from islands.costs.spent import Rate, hour_of
+from islands.engines.engine import RunMark, make_engine
+from islands.engines.hub import Joining, island_of
 from islands.files.disk import write_bytes_per_s
 from islands.model.memory_faults import host_memory_bytes
 from islands.model.workload import OwnLoop, load_workload
 from islands.numerics.outer import outer_optimizer
 from islands.protocol.errors import IslandsError, UserError
 from islands.protocol.identities import SUPERVISOR
+from islands.run.hosting.process_runtime import network_of, run, token_of
 from islands.run.planner import Estimate, estimate
 from islands.run.run_claim import require_file, spec_in
 from islands.settings.host import HubOptions, RunOptions, SupervisorOptions, SyncerOptions
@@ -33,9 +39,7 @@ from islands.settings.run_spec import RunSpec, read
 from islands.settings.wire_limits import check_told, limits_of
 from islands.tasks.factory import allowed_by
 from messaging.errors import LinkLost, LocalFault
-
-if TYPE_CHECKING:
-    from islands.costs.bill import Bill
+from messaging.websocket.security import Secret
 
 T = TypeVar("T")
 TIMED_BYTES_MIN, TIMED_BYTES_MAX = 1 << 24, 1 << 28
@@ -75,7 +79,7 @@ class Findings:
     accelerated: bool = False
     elsewhere: int = 0
     placed: dict[str, str] = field(default_factory=dict)
-    hour: "Bill | None" = None
+    hour: Bill | None = None
     written_bytes_per_s: float | None = None
 
     def check(self, step: Callable[[], T]) -> T | None:
@@ -167,9 +171,6 @@ def _plan_here(findings: Findings, spec: RunSpec, allowed: Collection[str]) -> N
 
 
 def _price(findings: Findings, options: RunOptions) -> None:
-    from islands.costs.places import Place
-    from islands.costs.spent import Rate, hour_of
-
     prices = prices_in(options.budget.prices)
     if prices is None:
         return
@@ -201,9 +202,6 @@ def _same_run(findings: Findings, spec: RunSpec, *, extend: bool) -> None:
 
 def _try_address(findings: Findings, options: HubOptions) -> None:
     """Bind for a moment the address that a start would bind."""
-    from islands.run.hosting.process_runtime import network_of, run, token_of
-    from messaging.websocket.security import Secret
-
     listening = options.listening
 
     async def bind() -> int:
@@ -245,9 +243,6 @@ def _time_disk(findings: Findings) -> None:
 
 def _examine_islands(findings: Findings, options: RunOptions) -> None:
     """Find out what each engine would be given; none of them is asked anything."""
-    from islands.engines.engine import RunMark, make_engine
-    from islands.engines.hub import Joining, island_of
-
     entries = read_entries(options)
     findings.elsewhere = sum(needs.count for needs in entries.values())
     findings.learners += findings.elsewhere

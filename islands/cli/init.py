@@ -19,16 +19,14 @@ QUESTIONS = {
     "learning_rate": "peak of the learning rate",
     "listen": "host:port for learners of other hosts, or null",
 }
-START = """\
-    islands run {file} --dry-run
-    islands run {file} --folder runs/{name}
-"""
 HEAD = """\
-See what the run needs, then start it; the same command goes on where the run was:
+# See what the run needs, then start it; the same command goes on where it was:
+#
+#     islands run {file} --dry-run
+#     islands run {file} --folder runs/{name}
+#
+# Every key is an option, too: islands run --help lists those that matter.
 
-{start}
-Every key is an option, too: islands run --help lists those that matter, and
---help all the rest.
 """
 OTHER_HOSTS = """
 Learners of other hosts need a token; make it before the run, and copy it to them:
@@ -44,13 +42,13 @@ def run(options: InitOptions, common: Common) -> int:
         raise UserError(f"{file} exists; name another file, as in: islands init second.yaml")
     if sys.stdin.isatty() and {*(common.given or ())} <= {"file"}:
         options = _asked(options)
-    settings, name = _settings(options), _name(options)
-    start = START.format(file=file, name=name)
-    head = "".join(f"# {line}".rstrip() + "\n" for line in HEAD.format(start=start).splitlines())
-    save(file, f"{head}\n{yaml.safe_dump(settings, sort_keys=False)}".encode())
-    print(f"{file} holds the run. See what it needs, then start it:\n\n{start}", end="")
-    if options.listen is not None:
-        print(OTHER_HOSTS, end="")
+    text = yaml.safe_dump(_settings(options), sort_keys=False)
+    save(file, (HEAD.format(file=file, name=_name(options)) + text).encode())
+    print(f"{file} holds the run, and begins with the commands that start it:\n")
+    print(
+        f"    islands run {file} --dry-run\n    islands run {file} --folder runs/{_name(options)}"
+    )
+    print(OTHER_HOSTS * (options.listen is not None), end="")
     return 0
 
 

@@ -12,21 +12,22 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from islands.cli.parsing import Common
+from islands.model.evaluation import attempt
 from islands.protocol.errors import IslandsError, UserError
+from islands.run.records.model_files import metadata_of, write_arrays
+from islands.run.records.run_values import RunModel, model_of, newest_values
 from islands.settings.commands import EvaluateOptions, ExportOptions, GenerateOptions, named
+from islands.settings.quantities import size
+from islands.tasks.source_location import task_error
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # an export needs no JAX
     from jaxtyping import PyTree
 
-    from islands.run.records.run_values import RunModel
     from islands.tasks.task import Sampler
 
 
 def evaluate(options: EvaluateOptions, _: Common) -> int:
     """Evaluate, and print the figures; return the exit code."""
-    from islands.model.evaluation import attempt
-    from islands.run.records.run_values import model_of, newest_values
-
     newest = newest_values(named(options.folder))
     model = model_of(newest, options.task, options.task_settings)
     _warn_of_difference(model)
@@ -63,7 +64,7 @@ def evaluate(options: EvaluateOptions, _: Common) -> int:
     return 0
 
 
-def _warn_of_difference(model: "RunModel") -> None:
+def _warn_of_difference(model: RunModel) -> None:
     if model.differs:
         print(f"note: the values fit, but the task differs: {model.differs}", file=sys.stderr)
 
@@ -71,7 +72,6 @@ def _warn_of_difference(model: "RunModel") -> None:
 def generate(options: GenerateOptions, _: Common) -> int:
     """Print the prompt and what the model adds to it, as it comes; return the exit code."""
     from islands.model.jax_workload import JaxWorkload
-    from islands.run.records.run_values import model_of, newest_values
     from islands.tasks.task import Sampler
 
     newest = newest_values(named(options.folder))
@@ -89,8 +89,6 @@ def generate(options: GenerateOptions, _: Common) -> int:
 
 
 def _pieces(sampler: "Sampler", params: "PyTree", options: GenerateOptions) -> Iterable[bytes]:
-    from islands.tasks.source_location import task_error
-
     prompt = options.prompt.encode(errors="surrogateescape")
     try:
         yield from sampler.sample(
@@ -117,10 +115,6 @@ def show_text(pieces: Iterable[bytes], prompt: str) -> None:
 
 def export(options: ExportOptions, _: Common) -> int:
     """Write the file, and print what it holds; return the exit code."""
-    from islands.run.records.model_files import metadata_of, write_arrays
-    from islands.run.records.run_values import newest_values
-    from islands.settings.quantities import size
-
     file = options.file
     assert file is not None, "options without a file are refused"
     if file.exists() and not options.overwrite:

@@ -1,21 +1,20 @@
 """`islands plot RUN...` and `islands report RUN...`: runs side by side, in a picture or a page."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from islands.cli.parsing import Common
 from islands.files.whole_files import save
+from islands.page.report import write_report
 from islands.protocol.errors import UserError
+from islands.run.records.pictures import plot
+from islands.run.records.run_curves import METRICS_FILE, RunCurves, curves_of
+from islands.run.records.run_values import require_folder
 from islands.settings.commands import PlotOptions, ReportOptions
-
-if TYPE_CHECKING:
-    from islands.run.records.run_curves import RunCurves
 
 
 def run(options: PlotOptions, _: Common) -> int:
     """Draw the picture; return the exit code."""
-    from islands.run.records.pictures import plot
-
     folders = tuple(dict.fromkeys(options.folders))
     names = [folder.resolve().name for folder in folders]
     titles = [
@@ -29,10 +28,7 @@ def run(options: PlotOptions, _: Common) -> int:
     return 0
 
 
-def _curves_of(folder: Path) -> "RunCurves":
-    from islands.run.records.run_curves import METRICS_FILE, curves_of
-    from islands.run.records.run_values import require_folder
-
+def _curves_of(folder: Path) -> RunCurves:
     require_folder(folder)
     if not (folder / METRICS_FILE).exists():
         raise UserError(f"{folder} is not the folder of a run: it has no {METRICS_FILE}")
@@ -46,8 +42,6 @@ def _curves_of(folder: Path) -> "RunCurves":
 
 def report(options: ReportOptions, _: Common) -> int:
     """Write the page; return the exit code."""
-    from islands.page.report import write_report
-
     folders = tuple(dict.fromkeys(options.folders))
     write_report(folders, options.out)
     print(f"{options.out}: {', '.join(map(str, folders))}; open it in a browser")

@@ -3,22 +3,22 @@
 from pathlib import Path
 
 from islands.cli.parsing import Common, one_line
+from islands.cli.serve import spec_of
+from islands.model.memory_faults import host_memory_bytes
+from islands.model.workload import load_workload
 from islands.protocol.errors import UserError, unusable
 from islands.settings.commands import CheckOptions, TokenizeOptions
 from islands.tasks.data.prepared import is_prepared, prepare, split_of
 from islands.tasks.data.text import text_at
 from islands.tasks.data.tokenizer import ByteTokenizer, Tokenizer, train
+from islands.tasks.factory import allowed_by
 
 BYTE_VALUES = 256
 
 
 def check(options: CheckOptions, _: Common) -> int:
     """Check a task, and print its faults, each with the user's file and line; return 2 for any."""
-    from islands.cli.serve import spec_of
     from islands.model.jax_workload import JaxWorkload
-    from islands.model.memory_faults import host_memory_bytes
-    from islands.model.workload import load_workload
-    from islands.tasks.factory import allowed_by
 
     spec = spec_of(options.file)
     if not options.file.task:

@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -83,29 +84,75 @@ def test_the_picture_says_how_far_how_fast_how_long_and_how_well() -> None:
         assert told in text
 
 
+def live(**learner: int) -> RunFigures:
+    return RunFigures({"a": LearnerFigures(status="live", **learner)})
+
+
+COMPILING = {"a": replace(member(Phase.COMPILING), phase_since_s=3.0), "b": member(Phase.JOINING)}
+AWAY = RunFigures({"a": LearnerFigures(status="evicted")})
+
+
 @pytest.mark.parametrize("columns", [80, 120])
-def test_the_screen_says_for_how_long_learners_compile(columns: int) -> None:
-    figures = RunFigures({"a": LearnerFigures(status="live"), "b": LearnerFigures(status="live")})
-    compiling = replace(member(Phase.COMPILING), phase_since_s=3.0)
-    status = replace(run_status(figures), members={"a": compiling, "b": member(Phase.JOINING)})
-    told = "learners compile, for 7.0 s so far; then they train"
-    assert any(told in line for line in picture(status, columns))
-    pipe = screen_of(columns)
-    pipe.show(status)
-    assert "compiling for 7.0 s" in shown(pipe)
-    training = replace(status, members={"a": compiling, "b": member(Phase.STEPPING)})
-    assert any("no loss yet" in line for line in picture(training, columns))
-    assert len(picture(status, columns)) == len(picture(training, columns))
+@pytest.mark.parametrize(
+    ("figures", "changed", "told"),
+    [
+        (live(), {"members": COMPILING}, "learners compile, for 7.0 s so far; then they train"),
+        (live(), {"members": {**COMPILING, "b": member(Phase.STEPPING)}}, "no loss yet"),
+        (busy(), {"members": {"syncer": member(Phase.BLOCKED)}}, "blocked"),
+        (RunFigures(), {"members": {"syncer": member(Phase.JOINING)}}, "which usually takes 5"),
+        (live(), {"members": {"a": member(Phase.STEPPING, heard_s=6.0)}}, "4.0 s"),
+        (RunFigures(warning="swing " * 8 + "end"), {}, "end"),
+        (RunFigures({"[red]x[/red]": LearnerFigures(status="live")}), {}, "[red]x[/red]"),
+        (AWAY, {"starts_in_s": {"a": 3.2}}, "back in 3 s"),
+        (AWAY, {"running": ("a",)}, "starts again"),
+        (AWAY, {}, "evicted"),
+    ],
+)
+def test_the_picture_says(
+    figures: RunFigures, changed: dict[str, Any], told: str, columns: int
+) -> None:
+    assert told in "\n".join(picture(replace(run_status(figures), **changed), columns))
 
 
-def test_a_journal_that_cannot_be_written_is_told() -> None:
-    """On a terminal and in a pipe: the learners look as if they waited for one another."""
-    members = {"a": member(Phase.HEALING), "syncer": member(Phase.BLOCKED)}
-    status = replace(run_status(busy()), members=members)
-    assert any("blocked" in line for line in picture(status, 80))
+@pytest.mark.parametrize(
+    ("figures", "changed", "told"),
+    [
+        (live(), {"members": COMPILING}, "compiling for 7.0 s"),
+        (
+            busy(),
+            {"members": {"syncer": member(Phase.BLOCKED)}},
+            "the syncer's journal cannot be written, so nothing is merged",
+        ),
+    ],
+)
+def test_a_line_in_a_pipe_says(figures: RunFigures, changed: dict[str, Any], told: str) -> None:
     pipe = screen_of(80)
-    pipe.show(status)
-    assert "the syncer's journal cannot be written, so nothing is merged" in shown(pipe)
+    pipe.show(replace(run_status(figures), **changed))
+    assert told in shown(pipe)
+
+
+def test_who_is_away_is_counted_by_one_word() -> None:
+    """The time of return is for people."""
+    where = replace(run_status(AWAY), starts_in_s={"a": 3.2})
+    assert [line.state for line in where.lines()] == ["evicted"]
+
+
+def test_a_learner_that_rounds_leave_out_is_shown_with_the_reason() -> None:
+    left_out = LearnerFigures(status="live", left_out="two pulls unanswered", step_time_s=0.1)
+    assert state_of(left_out, Phase.STEPPING) == ("not asked", Health.ILL)
+    assert state_of(left_out, Phase.COMPILING)[0] == "compiling"
+    lines = picture(run_status(RunFigures({"a": left_out})), 120)
+    assert any("not asked: two pulls unanswered" in line for line in lines)
+
+
+def test_participation_of_the_last_minute_stands_beside_that_of_the_run() -> None:
+    """A learner that is left out since a minute hides in the mean over hours."""
+    figures = live(merges_present=4, merges_joined=3)
+    assert "took part" not in "\n".join(picture(run_status(figures), 120))
+    for at_s, joined, asked in ((-100.0, 2, 2), (5.0, 1, 2), (5.5, 0, 2)):
+        figures.count_participation(at_s, joined, asked)
+    told = "took part 25% in the last minute, 75% in all"
+    assert told in "\n".join(picture(run_status(figures), 120))
 
 
 @pytest.mark.parametrize("columns", [80, 100, 160])
@@ -186,11 +233,6 @@ def test_a_warning_is_printed_once_and_again_after_it_was_over() -> None:
     assert shown(screen).count("warning: too long\n") == 2
 
 
-def test_the_picture_shows_a_warning_whole() -> None:
-    text = "\n".join(picture(run_status(RunFigures(warning="swing " * 20 + "end")), 60))
-    assert "end" in text
-
-
 def test_a_sentence_is_printed_as_it_is() -> None:
     screen = screen_of(20)
     sentence = "stopped; the same command with --folder /a/[bold]/very/long/path goes on"
@@ -206,11 +248,6 @@ def test_lines_of_a_terminal_end_between_words() -> None:
     assert shown(screen).splitlines() == [
         *("", "watch the run in a browser, read-only:", page, command),
     ]
-
-
-def test_before_a_learner_joins_the_screen_says_what_is_usual() -> None:
-    status = replace(run_status(RunFigures()), members={"syncer": member(Phase.JOINING)})
-    assert any("learners start, which usually takes" in line for line in picture(status))
 
 
 @pytest.mark.parametrize("live", [True, False])
@@ -240,11 +277,6 @@ def test_a_low_terminal_shows_fewer_learners() -> None:
     assert "and 31 more" in "\n".join(lines)
 
 
-def test_names_from_afar_are_no_markup() -> None:
-    figures = RunFigures({"[red]x[/red]": LearnerFigures(status="live")})
-    assert "[red]x[/red]" in "\n".join(picture(run_status(figures)))
-
-
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e308])
 def test_an_evaluation_that_is_no_number_does_not_end_the_run(bad: float) -> None:
     figures = busy()
@@ -253,43 +285,3 @@ def test_an_evaluation_that_is_no_number_does_not_end_the_run(bad: float) -> Non
     assert "bits" in "\n".join(picture(run_status(figures)))
     assert sparkline([bad, 1.0, 2.0, bad]) == "▁█"
     assert sparkline([bad]) == ""
-
-
-@pytest.mark.parametrize(
-    ("starts_in_s", "running", "told"),
-    [
-        ({"a": 3.2}, (), "back in 3 s"),
-        ({}, ("a",), "starts again"),
-        ({}, (), "evicted"),
-    ],
-)
-def test_who_is_away_is_told_with_the_time_of_return(
-    starts_in_s: dict[str, float], running: tuple[str, ...], told: str
-) -> None:
-    figures = RunFigures({"a": LearnerFigures(status="evicted")})
-    where = replace(run_status(figures), starts_in_s=starts_in_s, running=running)
-    lines = [line for line in picture(where, 80) if line.startswith("│ a ")]
-    assert len(lines) == 1
-    assert told in lines[0]
-    assert [line.state for line in where.lines()] == ["evicted"], "others count states by words"
-
-
-def test_a_learner_that_rounds_leave_out_is_shown_with_the_reason() -> None:
-    left_out = LearnerFigures(status="live", left_out="two pulls unanswered", step_time_s=0.1)
-    assert state_of(left_out, Phase.STEPPING) == ("not asked", Health.ILL)
-    assert state_of(left_out, Phase.COMPILING)[0] == "compiling"
-    figures = RunFigures(learners={"a": left_out})
-    shown_lines = picture(run_status(figures), 120)
-    assert any("not asked: two pulls unanswered" in line for line in shown_lines)
-
-
-def test_participation_of_the_last_minute_stands_beside_that_of_the_run() -> None:
-    """A learner that is left out since a minute hides in the mean over hours."""
-    one = LearnerFigures(status="live", merges_present=4, merges_joined=3)
-    figures = RunFigures(learners={"a": one})
-    assert not any("took part" in line for line in picture(run_status(figures), 120))
-    figures.count_participation(-100.0, 2, 2)
-    figures.count_participation(5.0, 1, 2)
-    figures.count_participation(5.5, 0, 2)
-    told = "took part 25% in the last minute, 75% in all"
-    assert any(told in line for line in picture(run_status(figures), 120))
