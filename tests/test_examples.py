@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -56,6 +57,9 @@ def _beside_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
 
 
+answer = partial(subprocess.run, capture_output=True, text=True, check=False)
+
+
 def islands(*arguments: str, cwd: Path = EXAMPLES) -> subprocess.CompletedProcess[str]:
     """`python -m islands.cli`, by default in the folder of the examples."""
     quickly = QUICKLY_COMPILED if "--dry-run" in arguments else {}  # it takes no more than a step
@@ -67,15 +71,7 @@ def python(
 ) -> subprocess.CompletedProcess[str]:
     """A program, by default in the folder of the examples."""
     environment = {**os.environ, **cpu_environment(1), **variables, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    return answer([sys.executable, *arguments], cwd=cwd, env=environment, timeout=110)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -222,16 +218,6 @@ def test_a_program_runs_to_its_end(name: str, tmp_path: Path) -> None:
     assert found.returncode == 0, found.stderr
     files = {path.stem for path in EXAMPLES.glob("*.py")}
     assert files == {*PROGRAMS, "line", "lora", "digits", "streams", "arrivals"}
-
-
-@pytest.mark.long("tests/lab/study/test_study.py::test_a_study_goes_on_where_it_stopped")
-@pytest.mark.integration
-def test_the_study_ends_with_a_table(tmp_path: Path) -> None:
-    quick = ("--tokens", "10_000", "--seeds", "0", "--only", "overwrite", "--baseline", "overwrite")
-    found = islands("lab", "study", "study.yaml", *quick, "--folder", str(tmp_path))
-    assert found.returncode == 0, found.stderr
-    assert re.search(r"^\| overwrite .* baseline", found.stdout, re.MULTILINE)
-    assert found.stdout.count("[1/1] overwrite, seed 0: val_bits_per_byte") == 1
 
 
 @pytest.mark.long("test_it_runs_to_its_end")

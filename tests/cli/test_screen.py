@@ -84,8 +84,9 @@ def test_the_picture_says_how_far_how_fast_how_long_and_how_well() -> None:
         assert told in text
 
 
-def live(**learner: int) -> RunFigures:
-    return RunFigures({"a": LearnerFigures(status="live", **learner)})
+def live(joined: int = 0, present: int = 0) -> RunFigures:
+    learner = LearnerFigures(status="live", merges_joined=joined, merges_present=present)
+    return RunFigures({"a": learner})
 
 
 COMPILING = {"a": replace(member(Phase.COMPILING), phase_since_s=3.0), "b": member(Phase.JOINING)}
@@ -147,7 +148,7 @@ def test_a_learner_that_rounds_leave_out_is_shown_with_the_reason() -> None:
 
 def test_participation_of_the_last_minute_stands_beside_that_of_the_run() -> None:
     """A learner that is left out since a minute hides in the mean over hours."""
-    figures = live(merges_present=4, merges_joined=3)
+    figures = live(joined=3, present=4)
     assert "took part" not in "\n".join(picture(run_status(figures), 120))
     for at_s, joined, asked in ((-100.0, 2, 2), (5.0, 1, 2), (5.5, 0, 2)):
         figures.count_participation(at_s, joined, asked)
