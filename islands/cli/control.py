@@ -26,18 +26,13 @@ from islands.settings.groups import ConnectOptions
 from islands.settings.quantities import duration
 from messaging.envelope import Envelope
 from messaging.errors import DialDenied
-from messaging.websocket.network import WebsocketNetwork
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """The supervisor of a run, and the secrets that a command to it takes.
 
-    Args:
-        addresses: the supervisor's URLs.
-        run: name of the run; None if the supervisor is to be asked for it.
-        key_file: file with the run's key.
-        connecting: the token and the certificates with which to dial.
+    `run` is None if the supervisor is to be asked for its name.
     """
 
     addresses: tuple[str, ...]
@@ -104,6 +99,17 @@ async def tell(target: Target, verb: Verb, name: str, count: int) -> CommandAnsw
 
 async def ask(target: Target, verb: Verb, name: str, count: int) -> tuple[CommandAnswer, bytes]:
     """Return the supervisor's answer, and the run's status as JSON, empty if the hub has none."""
+    members: list[MemberFigures] = []
+
+    def read(envelope: Envelope) -> tuple[CommandAnswer, bytes] | None:
+        """Take a part of an answer; return the whole one with the last part."""
+        answer = envelope.body
+        if not isinstance(answer, CommandAnswer):
+            return None
+        members.extend(answer.members)
+        whole = replace(answer, members=tuple(members)), b"".join(envelope.payload)
+        return None if answer.more else whole
+
     token, addresses = process_runtime.token_of(target.connecting), target.addresses
     network = process_runtime.network_of(target.connecting, token=token)
     try:
@@ -113,31 +119,14 @@ async def ask(target: Target, verb: Verb, name: str, count: int) -> tuple[Comman
             spec, _ = await fetch_run_spec(network, addresses, asker, wait_s=0.0, say=say)
             run_name = spec.settings.run
         proof = process_runtime.credentials_of(run_name, target.key_file).prove(OPERATOR)
-        return await _send(network, addresses, Command(verb, proof, name, count))
-    finally:
-        await network.close()
-
-
-async def _send(
-    network: WebsocketNetwork, addresses: tuple[str, ...], command: Command
-) -> tuple[CommandAnswer, bytes]:
-    """Send a command to the first address that answers; a long answer comes in parts."""
-    members: list[MemberFigures] = []
-
-    def read(envelope: Envelope) -> tuple[CommandAnswer, bytes] | None:
-        answer = envelope.body
-        if not isinstance(answer, CommandAnswer):
-            return None
-        members.extend(answer.members)
-        whole = replace(answer, members=tuple(members)), b"".join(envelope.payload)
-        return None if answer.more else whole
-
-    try:
+        command = Command(verb, proof, name, count)
         return await request(network, addresses, OPERATOR, command, read)
     except UnreachableError as error:
         raise UnreachableError(f"no supervisor could be told: {error}") from error
     except DialDenied as error:
         raise RefusedError(f"no supervisor could be told: {error}") from error
+    finally:
+        await network.close()
 
 
 def show(members: tuple[MemberFigures, ...]) -> None:

@@ -52,8 +52,6 @@ class Findings:
 
     Args:
         estimate: what the run needs; None if its task could not be planned.
-        overlap_steps: τ.
-        address: where this process would listen; None if it could not.
         refused: what a start would refuse, as sentences.
         details: further text by sentence, such as the traceback of the user's own code.
         tokens: of a batch of the task, as far as it was checked.

@@ -24,15 +24,9 @@ Options = TypeVar("Options")
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One setting.
+    """One setting, by its dotted name; `group` is the dataclass of which it is a field.
 
-    Args:
-        name: its dotted name.
-        hint: the annotation of its field.
-        default: its value if no source sets it.
-        group: the dataclass of which it is a field.
-        positional: whether it is a positional argument on the command line.
-        advanced: whether only `--help all` shows it.
+    Only `--help all` shows an advanced one.
     """
 
     name: str
