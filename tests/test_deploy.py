@@ -49,34 +49,25 @@ def compose() -> dict[str, Any]:
 
 
 def test_every_service_starts_a_documented_command(compose: dict[str, Any]) -> None:
-    services = compose["services"]
-    hub = understood(services["hub"]["command"])
+    """The token is a secret file, and what a service writes is in a volume."""
+    commands = {name: each["command"] for name, each in sorted(compose["services"].items())}
+    hub, *learners = (understood(words) for words in commands.values())
     assert isinstance(hub, SyncerOptions)
     assert (hub.listening.host, hub.listening.port) == ("0.0.0.0", 7070)  # noqa: S104
     assert hub.listening.advertise == "hub:7070"
-    learners = [understood(services[name]["command"]) for name in sorted(services) if name != "hub"]
     assert [learner.name for learner in learners] == ["learner-0", "learner-1"]
     for learner in learners:
         assert isinstance(learner, LearnerOptions)
         assert learner.supervisor_urls == ("ws://hub:7070/supervisor",)
-
-
-def test_the_token_is_a_secret_file(compose: dict[str, Any]) -> None:
     assert compose["secrets"] == {"token": {"file": "/secret/token"}}
-    for service in compose["services"].values():
-        assert service["secrets"] == ["token"]
+    for options, service in zip((hub, *learners), compose["services"].values(), strict=True):
+        assert (service["secrets"], service["read_only"]) == (["token"], True)
         assert "environment" not in service
-        options = understood(service["command"])
         assert options.connecting.token_file == Path("/run/secrets/token")
-
-
-def test_services_keep_what_they_write_in_volumes(compose: dict[str, Any]) -> None:
-    for service in compose["services"].values():
-        assert service["read_only"]
         folders = dict(reversed(volume.split(":")) for volume in service["volumes"])
         assert sorted(folders) == ["/var/cache/islands", "/var/lib/islands"]
         assert all(name in compose["volumes"] for name in folders.values())
-        assert str(understood(service["command"]).folder).startswith("/var/lib/islands")
+        assert str(options.folder).startswith("/var/lib/islands")
     assert (DEPLOY / compose["configs"]["run"]["file"]).is_file()
     build = compose["services"]["hub"]["build"]
     assert (DEPLOY / build["context"] / build["dockerfile"]).is_file()

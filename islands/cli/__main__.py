@@ -3,52 +3,49 @@
 A user's mistake ends with one sentence and exit code 2; `--debug` shows the traceback instead.
 """
 
-import argparse
 import difflib
 import os
 import sys
-from typing import Any
 
 from islands.cli.command import main as run_command
-from islands.cli.commands import COMMANDS, ROLES, imported
-from islands.cli.parsing import Common
+from islands.cli.commands import COMMANDS, ROLES
 from islands.protocol.errors import OF_NO_USE
 
-STARTED_APART = "syncer, supervisor, learner and observer start by python -m islands.<role>"
-
-
-def parser() -> argparse.ArgumentParser:
-    """Make the parser of options before the subcommand; it is used for its help text only."""
-    lines = [f"  {name:16} {command.text}" for name, command in COMMANDS.items()]
-    top = argparse.ArgumentParser(
-        prog="islands",
-        usage="islands [-h] [--version] COMMAND [options]",
-        description="Train one model on islands of accelerators that never wait for each other.",
-        epilog="commands:\n" + "\n".join(lines) + f"\n\n{STARTED_APART}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=True,
-    )
-    top.add_argument("--version", action="store_true", help="say which version this is")
-    return top
+WORDS_MOST = max(len(name.split()) for name in COMMANDS)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one subcommand; return the exit code."""
+    """Run one command; return the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    debug = ["--debug"] * (given[:1] == ["--debug"])  # it is allowed before the subcommand as well
+    debug = ["--debug"] * (given[:1] == ["--debug"])  # it is allowed before the command as well
     given = given[len(debug) :]
-    name = given[0] if given else ""
-    for words in (2, 1):
+    for words in range(WORDS_MOST, 0, -1):
         if " ".join(given[:words]) in COMMANDS:
             return _run(" ".join(given[:words]), [*given[words:], *debug])
-    if name in ("-h", "--help"):
-        print(parser().format_help(), end="")
-        return 0
-    if name == "--version":
+    if given[:1] == ["--version"]:
         print(f"islands {_version()}")
         return 0
-    print(f"islands: {_unknown(name)}", file=sys.stderr)
-    return 2
+    if {"-h", "--help"} & {*given[:2]}:
+        group = "".join(f"{word} " for word in given[:1] if not word.startswith("-"))
+        if names := [name for name in COMMANDS if name.startswith(group)]:
+            print(_help(names), end="")
+            return 0
+    print(f"islands: {_unknown(given)}", file=sys.stderr)
+    return OF_NO_USE
+
+
+def _help(names: list[str]) -> str:
+    lines = [f"  {name:21} {COMMANDS[name].text}" for name in names]
+    return "\n".join(
+        [
+            "usage: islands COMMAND [options]",
+            "\nTrain one model on islands of accelerators that never wait for each other.",
+            "\ncommands:",
+            *lines,
+            "\n--help after a command lists its options; islands --version tells which this is.",
+            "Services start python -m islands.<role>: syncer, supervisor, learner, observer.\n",
+        ]
+    )
 
 
 def _version() -> str:
@@ -63,33 +60,32 @@ def _version() -> str:
 
 def _run(name: str, arguments: list[str]) -> int:
     command = COMMANDS[name]
-    in_environment = any(variable.startswith(f"ISLANDS_{name.upper()}_") for variable in os.environ)
+    in_environment = any(variable.startswith(f"{command.prefix}_") for variable in os.environ)
     if command.wants and not arguments and not in_environment:
         print(f"usage: islands {name} CONFIG [options]", file=sys.stderr)
         print(f"islands {name}: {command.wants}; --help lists the options", file=sys.stderr)
         return OF_NO_USE
-
-    def entry(options: Any, common: Common) -> int:  # noqa: ANN401  (what `command.options` makes)
-        code: int = imported(command.entry)(options, common)
-        return code
-
-    description = command.text[0].upper() + command.text[1:] + "."
     return run_command(
-        entry, command.options, arguments, program=f"islands {name}", description=description
+        command.run,
+        command.options,
+        arguments,
+        program=f"islands {name}",
+        description=f"{command.text[0].upper()}{command.text[1:]}.",
     )
 
 
-def _unknown(name: str) -> str:
-    if not name:
-        return f"no command; it must be one of {', '.join(COMMANDS)}"
+def _unknown(given: list[str]) -> str:
+    if not given:
+        return "no command; islands --help lists them"
+    group = [name for name in COMMANDS if name.startswith(f"{given[0]} ")]
+    if group and len(given) == 1:
+        return f"{given[0]} needs a second word; the command must be one of {', '.join(group)}"
+    name = " ".join(given[: 2 if group else 1])
     if name in ROLES:
         return f"there is no command {name}; it starts by python -m islands.{name}"
-    kinds = [command for command in COMMANDS if command.startswith(f"{name} ")]
-    if kinds:
-        return f"{name} needs a second word; the command must be one of {', '.join(kinds)}"
-    near = difflib.get_close_matches(name, COMMANDS, 1)
-    meant = f"; did you mean {near[0]}?" if near else f"; it must be one of {', '.join(COMMANDS)}"
-    return f"there is no command {name}{meant}"
+    near = difflib.get_close_matches(name, group or COMMANDS, 1)
+    meant = f"did you mean {near[0]}?" if near else "islands --help lists them"
+    return f"there is no command {name}; {meant}"
 
 
 if __name__ == "__main__":

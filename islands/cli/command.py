@@ -10,15 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from islands.cli.parsing import Common, one_line, parse
-from islands.protocol.errors import (
-    DONE,
-    FAILED,
-    OF_NO_USE,
-    IslandsError,
-    exit_code_of,
-    missing_package,
-    not_installed,
-)
+from islands.protocol import errors
 from islands.run.hosting.standard_streams import usable_streams
 from islands.run.hosting.wrapping import fitted
 from islands.tasks.factory import TASK_PATH
@@ -41,25 +33,20 @@ def main(
     in the folder that the command was started in, then in the folders of the YAML files that it
     reads; processes that it starts search them as well.
     """
-    _end_on_signals()
+    if os.getpid() == 1:  # the first process of a container would ignore it
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    arguments = sys.argv[1:] if arguments is None else arguments
     with usable_streams():
         return _main(entry, options_class, arguments, program, description)
-
-
-def _end_on_signals() -> None:
-    """End at SIGTERM from the first import on: the first process of a container ignores it else."""
-    if os.getpid() == 1:
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def _main(
     entry: Callable[[Options, Common], int],
     options_class: type[Options],
-    arguments: list[str] | None,
+    arguments: list[str],
     program: str,
     description: str,
 ) -> int:
-    arguments = sys.argv[1:] if arguments is None else arguments
     search("", os.getcwd())  # noqa: PTH109  (compared with the texts of the path)
     try:
         options, common = parse(options_class, arguments, program=program, description=description)
@@ -68,41 +55,35 @@ def _main(
         os.environ[TASK_PATH] = os.pathsep.join(filter(None, [*folders, inherited]))
         for folder in os.environ[TASK_PATH].split(os.pathsep):
             search(folder, folder)
-        if common.dry_run:
-            return _dry_run(options, common)
-        return entry(options, common)
-    except (IslandsError, LocalFault, LinkLost) as error:
+        return (_dry_run if common.dry_run else entry)(options, common)
+    except (errors.IslandsError, LocalFault, LinkLost) as error:
         if "--debug" in arguments:
             raise
-        if isinstance(error, IslandsError) and error.detail:
+        if isinstance(error, errors.IslandsError) and error.detail:
             # The sentence comes last, because launchers read the last line.
             print(error.detail, end="", file=sys.stderr)
         print(fitted(f"{program}: {one_line(error)}", sys.stderr), file=sys.stderr)
-        return exit_code_of(error)
+        return errors.exit_code_of(error)
     except ModuleNotFoundError as error:
-        package = missing_package(error)
+        package = errors.missing_package(error)
         if package is None or "--debug" in arguments:
             raise
-        told = f"{program}: {not_installed('this', package)}"
-        print(fitted(told, sys.stderr), file=sys.stderr)
-        return OF_NO_USE
+        sentence = f"{program}: {errors.not_installed('this', package)}"
+        print(fitted(sentence, sys.stderr), file=sys.stderr)
+        return errors.OF_NO_USE
     except KeyboardInterrupt:
         return 130
 
 
 def _dry_run(options: object, common: Common) -> int:
-    """Show the findings of a dry run; return 0.
-
-    It is 2 if a start would be refused, and 1 if this host is too small: a start on a larger one
-    may succeed.
-    """
+    """Show the findings; return 0, 2 if a start would be refused, 1 if a larger host is needed."""
     from islands.cli.dry_run import examine, show
 
     findings = examine(options, common)
     show(findings)
     if findings.refused:
-        return OF_NO_USE
-    return FAILED if findings.too_small else DONE
+        return errors.OF_NO_USE
+    return errors.FAILED if findings.too_small else errors.DONE
 
 
 def search(folder: str, also_known_as: str) -> None:

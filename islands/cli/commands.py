@@ -1,4 +1,4 @@
-"""All commands in one table: the file of each, its options, and from where these are read.
+"""All commands in one table: the function of each, its options, and what these are read from.
 
 A command's options are imported when it is chosen, its file when it runs. So help answers at once,
 and the laboratory is imported by its own commands alone.
@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,133 +15,140 @@ class Command:
     """One command.
 
     Args:
-        options_place: the dataclass of its options, as module:class.
-        text: what it does, as a sentence without a full stop.
-        entry: its function of options and `Common`, as module:function; empty of a role.
+        options_path: the dataclass of its options: a class of `islands.settings.commands`, or
+            module:class of this package.
+        text: what it does, as a sentence without a full stop, in 56 characters.
+        entry: its function of options and `Common`, as module:function; empty of a role. A module
+            without a dot is one of `islands.cli`.
         wants: what a command line without a word leaves open; empty if it may be empty.
-        has_file: whether its settings may stand in a YAML file (`--config`).
-        takes_file: whether the file may also be named by its place (`CONFIG`).
-        takes_task: whether a task, as package.module:Class, may stand there instead.
+        has_file: whether its settings may stand in a YAML file (`CONFIG`, `--config`); a task, if
+            it has one, may stand in the place of that, as package.module:Class.
         shares_file: whether settings of the others that share one may stand in its file.
         plans: whether it has a dry run.
     """
 
-    options_place: str
+    options_path: str
     text: str = ""
     entry: str = ""
     wants: str = ""
     has_file: bool = False
-    takes_file: bool = False
-    takes_task: bool = False
     shares_file: bool = False
     plans: bool = False
 
     @property
     def options(self) -> type:
-        options: type = imported(self.options_place)
+        module, _, name = self.options_path.rpartition(":")
+        options: type = getattr(import_module(f"islands.{module or 'settings.commands'}"), name)
         return options
 
+    @property
+    def prefix(self) -> str:
+        """What the names of its environment variables begin with."""
+        name = self.options_path.rpartition(":")[2].removesuffix("Options")
+        return f"ISLANDS_{name.upper()}"
 
-def imported(place: str) -> Any:  # noqa: ANN401  (a class or a function)
-    """Return what a module holds; the place is module:name."""
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
+    def run(self, options: object, common: object) -> int:
+        """Run the command; return the exit code."""
+        module, _, name = self.entry.partition(":")
+        path = f"islands.{module}" if "." in module else f"islands.cli.{module}"
+        code: int = getattr(import_module(path), name)(options, common)
+        return code
 
+
+OPERATOR = "OperatorOptions"
+REMOVE = "RemoveOptions"
 
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "demo": Command(
-            "islands.settings.commands:DemoOptions",
-            "train a small model on this machine; one learner is killed and returns",
-            "islands.cli.demo:run",
+            "DemoOptions", "train a small model here; a learner dies and returns", "demo:run"
         ),
+        "init": Command("InitOptions", "write a first YAML file of a run", "init:run"),
         "run": Command(
-            "islands.settings.host:RunOptions",
-            "train on this machine what a YAML file says; learners of other hosts may join",
-            "islands.cli.run:run",
-            "name the YAML file of the run (CONFIG) or a task (--task); islands demo needs neither",
+            "settings.host:RunOptions",
+            "train here what a YAML file says; others may join",
+            "run:run",
+            "name the YAML file of the run (CONFIG), which islands init writes, or a task (--task)",
             has_file=True,
-            takes_file=True,
             shares_file=True,
             plans=True,
         ),
-        "check": Command(
-            "islands.settings.commands:CheckOptions",
-            "hold a task of your own against its contract, and tell the line that breaks it",
-            "islands.cli.preparing:check",
-            "name the task, as package.module:Class, or the YAML file of a run (CONFIG)",
+        "join": Command(
+            "settings.host:LearnerOptions",
+            "train on this host's devices as a learner of a run",
+            "learner.__main__:entry",
             has_file=True,
-            takes_file=True,
-            takes_task=True,
-            shares_file=True,
         ),
-        "study": Command(
-            "islands.lab.settings.study:StudyOptions",
-            "compare settings at equal tokens on a virtual clock, as a YAML file says",
-            "islands.cli.study:run",
-            has_file=True,
-            takes_file=True,
+        "status": Command(
+            "StatusOptions", "show who takes part in a run, and how they are", "control:status"
         ),
-        "chaos": Command(
-            "islands.lab.settings.chaos:ChaosOptions",
-            "inject the faults of a YAML file into a run, and judge what came of it",
-            "islands.cli.chaos:run",
-            has_file=True,
-            takes_file=True,
+        "add": Command(
+            "AddOptions", "add learners to a run, or islands of an entry", "control:add"
         ),
-        "simulate goodput": Command(
-            "islands.lab.settings.fleets:GoodputOptions",
-            "tell what failing chips leave of a fleet's time, by the real actors on a virtual "
-            "clock",
-            "islands.cli.simulating:run",
-        ),
-        "simulate": Command(
-            "islands.lab.settings.fleets:ComparisonOptions",
-            "compare fleets of learners on a virtual clock, as a YAML file says",
-            "islands.cli.simulating:run",
-            "name the YAML file of the fleets (CONFIG), or simulate goodput",
-            has_file=True,
-            takes_file=True,
-        ),
-        "tokenize": Command(
-            "islands.settings.commands:TokenizeOptions",
-            "turn text into tokens on disk, with a tokenizer that is trained on it",
-            "islands.cli.preparing:tokenize",
-        ),
-        "control": Command(
-            "islands.settings.commands:ControlOptions",
-            "tell a run: status, drain NAME, evict NAME, add [COUNT], pause, resume, or stop",
-            "islands.cli.control:run",
-        ),
-        "evaluate": Command(
-            "islands.settings.commands:EvaluateOptions",
-            "evaluate the newest values of a run, which has ended, was killed, or goes on",
-            "islands.cli.newest_values:evaluate",
-        ),
-        "generate": Command(
-            "islands.settings.commands:GenerateOptions",
-            "let the newest values of a run continue a text",
-            "islands.cli.newest_values:generate",
-        ),
-        "export": Command(
-            "islands.settings.commands:ExportOptions",
-            "write the newest values of a run to one file, also while the run goes on",
-            "islands.cli.newest_values:export",
-        ),
-        "plot": Command(
-            "islands.settings.commands:PlotOptions",
-            "draw loss, evaluation, speed, goodput and other figures of runs",
-            "islands.cli.plot:run",
+        "drain": Command(REMOVE, "let a learner leave a run in order", "control:drain"),
+        "evict": Command(REMOVE, "take a learner that hangs out of a run", "control:evict"),
+        "pause": Command(OPERATOR, "let all learners stop at their next step", "control:pause"),
+        "resume": Command(OPERATOR, "let a paused run go on", "control:resume"),
+        "stop": Command(OPERATOR, "end a run in order, with all merged", "control:stop"),
+        "logs": Command(
+            "LogsOptions", "print the tapes of a run's processes as one text", "logs:run"
         ),
         "report": Command(
-            "islands.settings.commands:ReportOptions",
-            "write the page of one or several runs to one file, for any browser",
-            "islands.cli.report:run",
+            "ReportOptions", "write the page of runs to one file, for any browser", "plot:report"
+        ),
+        "plot": Command(
+            "PlotOptions", "draw loss, evaluation, speed and other figures of runs", "plot:run"
         ),
         "cost": Command(
-            "islands.settings.commands:CostOptions",
-            "tell what a run has cost, by island and region and for each million merged tokens",
-            "islands.cli.cost:run",
+            "CostOptions", "count what a run has cost, by island and region", "cost:run"
+        ),
+        "check": Command(
+            "CheckOptions",
+            "check a task of your own, and name the line to mend",
+            "preparing:check",
+            "name the task, as package.module:Class, or the YAML file of a run (CONFIG)",
+            has_file=True,
+            shares_file=True,
+        ),
+        "model evaluate": Command(
+            "EvaluateOptions", "evaluate the newest values of a run", "newest_values:evaluate"
+        ),
+        "model generate": Command(
+            "GenerateOptions",
+            "let the newest values of a run continue a text",
+            "newest_values:generate",
+        ),
+        "model export": Command(
+            "ExportOptions", "write the newest values of a run to one file", "newest_values:export"
+        ),
+        "data tokenize": Command(
+            "TokenizeOptions",
+            "turn text into tokens on disk, with their tokenizer",
+            "preparing:tokenize",
+        ),
+        "lab chaos": Command(
+            "lab.settings.chaos:ChaosOptions",
+            "inject faults into a run, and judge what came of it",
+            "lab:chaos",
+            has_file=True,
+        ),
+        "lab study": Command(
+            "lab.settings.study:StudyOptions",
+            "compare settings at equal tokens on a virtual clock",
+            "lab:study",
+            has_file=True,
+        ),
+        "lab simulate": Command(
+            "lab.settings.fleets:ComparisonOptions",
+            "compare fleets of learners on a virtual clock",
+            "lab:simulate",
+            "name the YAML file of the fleets (CONFIG), or lab simulate goodput",
+            has_file=True,
+        ),
+        "lab simulate goodput": Command(
+            "lab.settings.fleets:GoodputOptions",
+            "simulate what failing chips leave of a fleet's time",
+            "lab:simulate",
         ),
     }
 )
@@ -150,13 +156,13 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
 ROLES: Mapping[str, Command] = MappingProxyType(
     {
         "syncer": Command(
-            "islands.settings.host:SyncerOptions", has_file=True, shares_file=True, plans=True
+            "settings.host:SyncerOptions", has_file=True, shares_file=True, plans=True
         ),
         "supervisor": Command(
-            "islands.settings.host:SupervisorOptions", has_file=True, shares_file=True, plans=True
+            "settings.host:SupervisorOptions", has_file=True, shares_file=True, plans=True
         ),
-        "learner": Command("islands.settings.host:LearnerOptions", has_file=True),
-        "observer": Command("islands.settings.host:ObserverOptions", has_file=True),
+        "learner": Command("settings.host:LearnerOptions", has_file=True),
+        "observer": Command("settings.host:ObserverOptions", has_file=True),
     }
 )
 """What `python -m islands.<role>` starts."""
@@ -169,6 +175,7 @@ PROGRAMS: Mapping[str, Command] = MappingProxyType(
 
 def command_of(options_class: type) -> Command:
     """Return the command that has these options; one that reads no file, if there is none."""
-    place = f"{options_class.__module__}:{options_class.__name__}"
-    found = (command for command in PROGRAMS.values() if command.options_place == place)
-    return next(found, Command(place))
+    path = f"{options_class.__module__}:{options_class.__name__}"
+    path = path.removeprefix("islands.").removeprefix("settings.commands:")
+    found = (command for command in PROGRAMS.values() if command.options_path == path)
+    return next(found, Command(path))

@@ -1,4 +1,4 @@
-"""`islands control`: an operator's command to the supervisor of a run in progress.
+"""An operator's commands to a run in progress: status, add, drain, evict, pause, resume and stop.
 
 On the supervisor's host the run's folder holds its address, the token and the key; elsewhere they
 are given as options. A command carries a proof of the key, so the token alone does not permit it.
@@ -7,31 +7,32 @@ are given as options. A command carries a proof of the key, so the token alone d
 import json
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
 
 from islands.cli.parsing import Common
 from islands.protocol.errors import RefusedError, UnreachableError
 from islands.protocol.identities import OPERATOR, Role
 from islands.protocol.messages.control import Command, CommandAnswer, MemberFigures, Verb
+from islands.run.hosting import process_runtime
 from islands.run.hosting.hub_address import read_hub_address
+from islands.run.hosting.hub_requests import Requester, fetch_run_spec, request
 from islands.run.records.figures import in_order
-from islands.settings.commands import ControlOptions
+from islands.settings.commands import AddOptions, OperatorOptions, RemoveOptions, StatusOptions
 from islands.settings.groups import ConnectOptions
-
-if TYPE_CHECKING:
-    from messaging.websocket.network import WebsocketNetwork
+from islands.settings.quantities import duration
+from messaging.envelope import Envelope
+from messaging.errors import DialDenied
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The supervisor that is to be told, and the secrets that this takes.
+    """The supervisor of a run, and the secrets that a command to it takes.
 
-    Args:
-        addresses: the supervisor's URLs.
-        run: name of the run; None if the supervisor is to be asked for it.
-        key_file: file with the run's key.
-        connecting: the token and the certificates with which to dial.
+    `run` is None if the supervisor is to be asked for its name.
     """
 
     addresses: tuple[str, ...]
@@ -40,38 +41,49 @@ class Target:
     connecting: ConnectOptions
 
 
-def run(options: ControlOptions, common: Common) -> int:  # noqa: ARG001  (every command has it)
+def _run(verb: Verb, options: OperatorOptions, _: Common) -> int:
     """Send a command to the supervisor; return 0 if it was carried out, 1 if not."""
-    from islands.run.hosting.process_runtime import run as run_process
-
-    return run_process(lambda: answered(options))
+    return process_runtime.run(lambda: answered(verb, options))
 
 
-async def answered(options: ControlOptions) -> int:
+status = partial(_run, Verb.STATUS)
+add = partial(_run, Verb.ADD)
+drain = partial(_run, Verb.DRAIN)
+evict = partial(_run, Verb.EVICT)
+pause = partial(_run, Verb.PAUSE)
+resume = partial(_run, Verb.RESUME)
+stop = partial(_run, Verb.STOP)
+
+
+async def answered(verb: Verb, options: OperatorOptions) -> int:
     """Send a command, print its answer, and return the exit code."""
-    target = target_of(options)
-    answer, status = await ask(target, options.verb, options.name, options.count)
-    if options.json:
-        if not status:
-            raise RefusedError("the hub tells no status as JSON; it is of an older version")
-        print(status.decode())
+    name, count = "", 1
+    if isinstance(options, AddOptions):
+        name, count = options.entry, options.count
+    elif isinstance(options, RemoveOptions):
+        name = options.name
+    answer, told = await ask(target_of(options), verb, name, count)
+    if isinstance(options, StatusOptions) and options.json:
+        if not told:
+            raise RefusedError("the hub has no status as JSON to give")
+        print(told.decode())
         return 0
-    if options.verb is Verb.STATUS and answer.members:
+    if verb is Verb.STATUS and answer.members:
         show(answer.members)
-        show_placed(status)
+        show_placed(told)
     print(answer.told)
     return 0 if answer.done else 1
 
 
-def target_of(options: ControlOptions) -> Target:
+def target_of(options: OperatorOptions) -> Target:
     """Combine the options with what the run's folder holds; options override the folder."""
     addresses, name = options.supervisor_urls, None
     connecting, key_file = options.connecting, options.key_file
     if options.folder is not None:
-        place = read_hub_address(options.folder)
-        addresses, name = addresses or (place.supervisor,), place.run
-        key_file = key_file or Path(place.key_file or options.folder / "key")
-        token = Path(place.token_file or options.folder / "token")
+        hub = read_hub_address(options.folder)
+        addresses, name = addresses or (hub.supervisor,), hub.run
+        key_file = key_file or Path(hub.key_file or options.folder / "key")
+        token = Path(hub.token_file or options.folder / "token")
         named = connecting.token_file is not None or {"ISLANDS_TOKEN", "ISLANDS_TOKEN_FILE"} & {
             *os.environ
         }
@@ -82,48 +94,15 @@ def target_of(options: ControlOptions) -> Target:
 
 
 async def tell(target: Target, verb: Verb, name: str, count: int) -> CommandAnswer:
-    """Return the answer to a command; see `ask`."""
     return (await ask(target, verb, name, count))[0]
 
 
 async def ask(target: Target, verb: Verb, name: str, count: int) -> tuple[CommandAnswer, bytes]:
-    """Dial the supervisor, send a command, and wait for the answer.
-
-    Returns:
-        The answer, and the run's status as JSON; that is empty if the hub does not tell it.
-    """
-    from islands.run.hosting.process_runtime import credentials_of, network_of, token_of
-
-    network = network_of(target.connecting, token=token_of(target.connecting))
-    try:
-        run_name = target.run or await _ask_run(network, target)
-        proof = credentials_of(run_name, target.key_file).prove(OPERATOR)
-        wish = Command(verb, proof, name, count)
-        return await _tell_one(network, target.addresses, wish)
-    finally:
-        await network.close()
-
-
-async def _ask_run(network: "WebsocketNetwork", target: Target) -> str:
-    from islands.run.hosting.hub_requests import Requester, fetch_run_spec
-    from islands.run.hosting.process_runtime import say
-
-    asker = Requester(Role.OBSERVER, OPERATOR)
-    spec, _ = await fetch_run_spec(network, target.addresses, asker, wait_s=0.0, say=say)
-    return spec.settings.run
-
-
-async def _tell_one(
-    network: "WebsocketNetwork", addresses: tuple[str, ...], wish: Command
-) -> tuple[CommandAnswer, bytes]:
-    """Send a command to the first address that answers; a long answer comes in parts."""
-    from islands.run.hosting.hub_requests import request
-    from messaging.envelope import Envelope
-    from messaging.errors import DialDenied
-
+    """Return the supervisor's answer, and the run's status as JSON, empty if the hub has none."""
     members: list[MemberFigures] = []
 
     def read(envelope: Envelope) -> tuple[CommandAnswer, bytes] | None:
+        """Take a part of an answer; return the whole one with the last part."""
         answer = envelope.body
         if not isinstance(answer, CommandAnswer):
             return None
@@ -131,19 +110,27 @@ async def _tell_one(
         whole = replace(answer, members=tuple(members)), b"".join(envelope.payload)
         return None if answer.more else whole
 
+    token, addresses = process_runtime.token_of(target.connecting), target.addresses
+    network = process_runtime.network_of(target.connecting, token=token)
     try:
-        return await request(network, addresses, OPERATOR, wish, read)
+        run_name = target.run
+        if run_name is None:
+            asker, say = Requester(Role.OBSERVER, OPERATOR), process_runtime.say
+            spec, _ = await fetch_run_spec(network, addresses, asker, wait_s=0.0, say=say)
+            run_name = spec.settings.run
+        proof = process_runtime.credentials_of(run_name, target.key_file).prove(OPERATOR)
+        command = Command(verb, proof, name, count)
+        return await request(network, addresses, OPERATOR, command, read)
     except UnreachableError as error:
         raise UnreachableError(f"no supervisor could be told: {error}") from error
     except DialDenied as error:
         raise RefusedError(f"no supervisor could be told: {error}") from error
+    finally:
+        await network.close()
 
 
 def show(members: tuple[MemberFigures, ...]) -> None:
     """Print the members of all roles as a table."""
-    from rich.console import Console
-    from rich.table import Table
-
     table = Table(box=None, pad_edge=False)
     for title in ("name", "role", "status", "phase", "step", "silent", "incarnation"):
         table.add_column(title, justify="right" if title in ("step", "silent") else "left")
@@ -162,11 +149,6 @@ def show(members: tuple[MemberFigures, ...]) -> None:
 
 def show_placed(status: bytes) -> None:
     """Print the islands that engines have placed, if there are any, as a table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from islands.settings.quantities import duration
-
     placed = json.loads(status or b"{}").get("islands", ())
     if not placed:
         return

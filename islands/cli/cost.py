@@ -5,19 +5,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from islands.cli.islands_table import read_entries
 from islands.cli.parsing import Common
 from islands.cli.yaml_file import read_yaml
 from islands.protocol.errors import UserError
 from islands.settings.commands import CostOptions, named
 from islands.settings.groups import BudgetOptions
-from islands.settings.host import RunOptions
 
 if TYPE_CHECKING:
-    from islands.costs.bill import Bill
     from islands.costs.budget import Budget
     from islands.costs.prices import Prices
-    from islands.costs.spent import Pace
     from islands.run.coordinator import Coordinator
 
 
@@ -38,36 +34,12 @@ def run(options: CostOptions, _: Common) -> int:
 
 
 def prices_in(path: Path | None) -> "Prices | None":
-    """Return the prices of a file; None without one."""
     from islands.costs.prices import read_prices
 
     return None if path is None else read_prices(read_yaml(path), str(path))
 
 
-def hour_planned(options: RunOptions, pace: "Pace | None") -> "Bill | None":
-    """Return the bill of an hour of the fleet that a run would start; None without prices.
-
-    Args:
-        options: of the run.
-        pace: what each learner sends, receives and processes; None: not known.
-    """
-    prices = prices_in(options.budget.prices)
-    if prices is None:
-        return None
-    from islands.costs.prices import Machines
-    from islands.costs.spent import hour_of
-
-    machines: dict[str, Machines | None] = {
-        f"{entry}-{index}": Machines.of(needs)
-        for entry, needs in read_entries(options).items()
-        for index in range(needs.count)
-    }
-    machines |= dict.fromkeys(f"learner-{index}" for index in range(options.learners))
-    return hour_of(machines, prices, pace)
-
-
 def budget_of(options: BudgetOptions) -> "Budget | None":
-    """Return the budget of a hub; None without one."""
     prices = prices_in(options.prices)
     if prices is None or options.budget_cost is None:
         return None
@@ -88,12 +60,7 @@ async def held_to(budget: "Budget | None", hub: "Coordinator") -> AsyncIterator[
     from islands.protocol.messages.control import Verb
     from islands.run.hosting.process_runtime import say
 
-    here = Target(
-        (hub.network.url(SUPERVISOR),),
-        hub.spec.settings.run,
-        hub.key_file,
-        hub.settings.connecting,
-    )
-
+    address, name = hub.network.url(SUPERVISOR), hub.spec.settings.run
+    here = Target((address,), name, hub.key_file, hub.settings.connecting)
     async with within(budget, hub, lambda reason: tell(here, Verb.STOP, reason, 1), say):
         yield

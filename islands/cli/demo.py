@@ -5,11 +5,13 @@ one learner is killed with SIGKILL; a few seconds later it is restarted.
 """
 
 import asyncio
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from islands.cli.parsing import Common
-from islands.cli.run import make_hub, new_folder, prepare_process, say_opening, watch
+from islands.cli.run import make_hub, new_folder, say_opening, watch
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.tape.member_entries import Killed
 from islands.settings.commands import DemoOptions
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from islands.run.coordinator import Coordinator
     from islands.tasks.stdlib_bytes import StdlibBytes
 
-KILL_SHARE = 1 / 3
+KILL_AFTER = 1 / 3
+"""Fraction of the budget after which the learner is killed."""
 PROMPT = b"def read_file(path):\n    "
 ROWS, LENGTH = 4, 128
 BATCH_TOKENS = ROWS * LENGTH
@@ -32,7 +35,7 @@ def run(options: DemoOptions, _: Common) -> int:
     """Train, kill a learner, see it return, and show the results; return the exit code."""
     from islands.run.hosting.process_runtime import run as run_process
 
-    prepare_process()
+    os.environ.setdefault("PJRT_NPROC", "1")  # XLA's cores in this process, which only evaluates
     say_opening(options.learners)
     hub = make_hub(as_run(options))
     code = run_process(lambda: _demo(hub, options))
@@ -87,11 +90,11 @@ def comparison(hub: "Coordinator", learners: int) -> str:
     )
     (trial,) = trials_of(study)
     result = play(trial)
-    least, found = result.metric(name), values[-1]
+    least, ours = result.metric(name), values[-1]
     return (
         f"Data-parallel training on the same number of tokens, with batches {learners} "
         f"times as large, ends at {name} {least:.3f} (computed here in {result.wall_s:.0f} s); "
-        f"this run ended at {found:.3f}, which is {found / least - 1:+.1%}."
+        f"this run ended at {ours:.3f}, which is {ours / least - 1:+.1%}."
     )
 
 
@@ -107,12 +110,10 @@ async def _demo(hub: "Coordinator", options: DemoOptions) -> int:
         f"{hub.settings.folder}"
     )
     screen.say(show_page(hub))
-    summary = await watch(hub, screen, _Killer(hub, options))
+    summary = await watch(hub, screen, _killer(hub, options))
     if summary is None:
         return 0
     screen.conclude(hub.folder.figures, summary)
-    if summary["advice"]:
-        screen.say(f"\n{summary['advice']}")
     sample = await asyncio.to_thread(_sample, hub)
     screen.say(f"\nWhat the model writes after {PROMPT.decode()!r}:\n")
     screen.console.print(sample, markup=False, highlight=False)
@@ -122,23 +123,18 @@ async def _demo(hub: "Coordinator", options: DemoOptions) -> int:
     return 0
 
 
-class _Killer:
-    """Kills the last learner once, after a third of the budget."""
+def _killer(hub: "Coordinator", options: DemoOptions) -> Callable[[], None]:
+    """Return a function that kills the last learner once, if another one survives."""
+    waiting = [*hub.names[1:][-1:]] if options.kill else []
 
-    def __init__(self, hub: "Coordinator", options: DemoOptions) -> None:
-        self._hub = hub
-        self._options = options
-        self._done = len(hub.names) < 2 or not options.kill  # noqa: PLR2004  somebody survives
+    def kill_in_time() -> None:
+        if waiting and hub.folder.figures.tokens >= KILL_AFTER * options.tokens:
+            name = waiting.pop()
+            hub.folder.write(hub.elapsed_s, "demo", Killed(name))
+            hub.cluster.hold(name, options.away_s)
+            hub.cluster.launcher.kill(name)
 
-    def __call__(self) -> None:
-        hub, options = self._hub, self._options
-        if self._done or hub.folder.figures.tokens < KILL_SHARE * options.tokens:
-            return
-        self._done = True
-        name = hub.names[-1]
-        hub.folder.write(hub.elapsed_s, "demo", Killed(name))
-        hub.cluster.hold(name, options.away_s)
-        hub.cluster.launcher.kill(name)
+    return kill_in_time
 
 
 def _sample(hub: "Coordinator") -> str:

@@ -3,7 +3,7 @@
 import argparse
 import inspect
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
 from islands.cli.schema import Key
@@ -32,15 +32,10 @@ TITLES = {
 
 
 class Formatter(argparse.HelpFormatter):
-    """The formatter of argparse, set to 80 columns."""
+    """80 columns, whatever the terminal has."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=COLUMNS, max_help_position=26)
-
-
-def usage(program: str, places: Iterable[str]) -> str:
-    """Return a usage of one line, where argparse would list every option in forty."""
-    return " ".join([program, *(f"[{place}]" for place in places), "[options]"])
 
 
 def epilog(prefix: str, *, has_files: bool) -> str:
@@ -57,11 +52,7 @@ def epilog(prefix: str, *, has_files: bool) -> str:
 def add_keys(
     parser: argparse.ArgumentParser, keys: Mapping[str, Key], options_class: type
 ) -> list[argparse.Action]:
-    """Add an option for every key to the parser, in groups; the command's own come first.
-
-    Returns:
-        The options that only the long help shows.
-    """
+    """Add the options in groups, the command's own first; return those of the long help alone."""
     advanced: list[argparse.Action] = []
     groups: dict[type, list[Key]] = {options_class: []}
     for key in keys.values():
@@ -70,9 +61,10 @@ def add_keys(
         text = inspect.cleandoc(group.__doc__ or "")
         title = TITLES.get(group, text.partition("\n")[0].rstrip("."))
         about = _about(group)
-        place = parser.add_argument_group("Of this command" if group is options_class else title)
+        own = group is options_class
+        shown = parser.add_argument_group("Of this command" if own else title)
         for key in members:
-            option = _add_key(place, key, about.get(key.name.rpartition(".")[2], ""))
+            option = _add_key(shown, key, about.get(key.name.rpartition(".")[2], ""))
             if key.advanced:
                 advanced.append(option)
     return advanced
@@ -93,16 +85,16 @@ def _about(group: type) -> dict[str, str]:
     return about
 
 
-def _add_key(place: argparse._ActionsContainer, key: Key, about: str) -> argparse.Action:
+def _add_key(group: argparse._ActionsContainer, key: Key, about: str) -> argparse.Action:
     text = " ".join(about.split()).replace("`", "").replace("None", "null").rstrip(".")
-    if key.default not in (None, (), {}) and key.default is not False:
+    if key.default not in (None, (), {}, "") and key.default is not False:
         text += f" (default: {_shown(key.default)})"
     extra: dict[str, Any] = {"metavar": _metavar(key)}
     if key.kind is bool:
         extra = {"nargs": "?", "const": "true", "metavar": "true|false"}
     if key.positional:
         extra["nargs"] = "*" if key.is_list else "?"
-    return place.add_argument(
+    return group.add_argument(
         key.name if key.positional else f"--{key.name}",
         default=argparse.SUPPRESS,
         help=text.replace("%", "%%"),

@@ -1,4 +1,4 @@
-"""The newest published values of a run: `islands evaluate`, `islands generate`, `islands export`.
+"""The newest published values of a run: `islands model evaluate`, `generate` and `export`.
 
 The run's folder is only read, so its run may go on meanwhile.
 """
@@ -12,21 +12,22 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from islands.cli.parsing import Common
+from islands.model.evaluation import attempt
 from islands.protocol.errors import IslandsError, UserError
+from islands.run.records.model_files import metadata_of, write_arrays
+from islands.run.records.run_values import RunModel, model_of, newest_values
 from islands.settings.commands import EvaluateOptions, ExportOptions, GenerateOptions, named
+from islands.settings.quantities import size
+from islands.tasks.source_location import task_error
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # an export needs no JAX
     from jaxtyping import PyTree
 
-    from islands.run.records.run_values import RunModel, RunValues
     from islands.tasks.task import Sampler
 
 
 def evaluate(options: EvaluateOptions, _: Common) -> int:
     """Evaluate, and print the figures; return the exit code."""
-    from islands.model.evaluation import attempt
-    from islands.run.records.run_values import model_of, newest_values
-
     newest = newest_values(named(options.folder))
     model = model_of(newest, options.task, options.task_settings)
     _warn_of_difference(model)
@@ -37,21 +38,8 @@ def evaluate(options: EvaluateOptions, _: Common) -> int:
     )
     if isinstance(figures, IslandsError):
         raise figures
-    show_figures(newest, model, figures, as_json=options.json)
-    return 0
-
-
-def _warn_of_difference(model: "RunModel") -> None:
-    """Say on the error output how the task here is another one than the run's."""
-    if model.differs:
-        print(f"note: the values fit, but the task differs: {model.differs}", file=sys.stderr)
-
-
-def show_figures(
-    newest: "RunValues", model: "RunModel", figures: dict[str, float], *, as_json: bool
-) -> None:
     cut, versions = newest.cut, [str(version) for version in newest.cut.versions]
-    if as_json:
+    if options.json:
         report = {
             "run": newest.spec.settings.run,
             "task": model.spec.task,
@@ -62,7 +50,7 @@ def show_figures(
             "figures": figures,
         }
         print(msgspec.json.format(msgspec.json.encode(report)).decode())  # NaN becomes null
-        return
+        return 0
     ended = f"ended: {cut.reason}" if cut.reason else "has not ended"
     first, last = min(cut.versions), max(cut.versions)
     between = f"version {first}" if first == last else f"versions {first} to {last}"
@@ -73,37 +61,34 @@ def show_figures(
         print(f"  {name:{width}}  {value:.6g}")
     if not figures:
         print(f"the task {model.spec.task} has no figures to evaluate")
+    return 0
+
+
+def _warn_of_difference(model: RunModel) -> None:
+    if model.differs:
+        print(f"note: the values fit, but the task differs: {model.differs}", file=sys.stderr)
 
 
 def generate(options: GenerateOptions, _: Common) -> int:
     """Print the prompt and what the model adds to it, as it comes; return the exit code."""
-    from islands.run.records.run_values import model_of, newest_values
-
-    newest = newest_values(named(options.folder))
-    model = model_of(newest, options.task, options.task_settings)
-    sampler, params = _sampler(model)
-    _warn_of_difference(model)
-    show_text(_pieces(sampler, params, options), options.prompt)
-    return 0
-
-
-def _sampler(model: "RunModel") -> "tuple[Sampler, PyTree]":
-    """Return the task and its parameters."""
     from islands.model.jax_workload import JaxWorkload
     from islands.tasks.task import Sampler
 
+    newest = newest_values(named(options.folder))
+    model = model_of(newest, options.task, options.task_settings)
     workload = model.workload
     if not isinstance(workload, JaxWorkload) or not isinstance(workload.task, Sampler):
         raise UserError(
             f"the task {model.spec.task} has no method `sample`, so it cannot continue a text; "
             "islands.tasks.task.Sampler says what it takes"
         )
-    return workload.task, workload.params_of(model.spec.settings, model.values)
+    params = workload.params_of(model.spec.settings, model.values)
+    _warn_of_difference(model)
+    show_text(_pieces(workload.task, params, options), options.prompt)
+    return 0
 
 
 def _pieces(sampler: "Sampler", params: "PyTree", options: GenerateOptions) -> Iterable[bytes]:
-    from islands.tasks.source_location import task_error
-
     prompt = options.prompt.encode(errors="surrogateescape")
     try:
         yield from sampler.sample(
@@ -130,10 +115,6 @@ def show_text(pieces: Iterable[bytes], prompt: str) -> None:
 
 def export(options: ExportOptions, _: Common) -> int:
     """Write the file, and print what it holds; return the exit code."""
-    from islands.run.records.model_files import metadata_of, write_arrays
-    from islands.run.records.run_values import newest_values
-    from islands.settings.quantities import size
-
     file = options.file
     assert file is not None, "options without a file are refused"
     if file.exists() and not options.overwrite:

@@ -1,53 +1,48 @@
-"""`islands plot RUN...`: figures of one or several runs in one picture."""
+"""`islands plot RUN...` and `islands report RUN...`: runs side by side, in a picture or a page."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from islands.cli.parsing import Common
-from islands.files.whole_files import replace_file
-from islands.protocol.errors import UserError, unusable
-from islands.settings.commands import PlotOptions
-
-if TYPE_CHECKING:
-    from islands.run.records.run_curves import RunCurves
+from islands.files.whole_files import save
+from islands.page.report import write_report
+from islands.protocol.errors import UserError
+from islands.run.records.pictures import plot
+from islands.run.records.run_curves import METRICS_FILE, RunCurves, curves_of
+from islands.run.records.run_values import require_folder
+from islands.settings.commands import PlotOptions, ReportOptions
 
 
 def run(options: PlotOptions, _: Common) -> int:
     """Draw the picture; return the exit code."""
-    from islands.run.records.pictures import plot
-
-    folders = _named(tuple(dict.fromkeys(options.folders)))
-    runs = {name: _curves_of(folder) for name, folder in folders.items()}
+    folders = tuple(dict.fromkeys(options.folders))
+    names = [folder.resolve().name for folder in folders]
+    titles = [
+        str(folder) if names.count(name) > 1 else name
+        for name, folder in zip(names, folders, strict=True)
+    ]
+    runs = {title: _curves_of(folder) for title, folder in zip(titles, folders, strict=True)}
     kind: Literal["png", "svg"] = "svg" if options.out.suffix == ".svg" else "png"
-    picture = plot(runs, options.figures, options.over, options.metric, kind)
-    try:
-        replace_file(options.out, picture)
-    except OSError as error:
-        raise unusable(f"{options.out} cannot be written", error) from error
-    print(f"{options.out}: {', '.join(folders)}")
+    save(options.out, plot(runs, options.figures, options.over, options.metric, kind))
+    print(f"{options.out}: {', '.join(runs)}")
     return 0
 
 
-def _named(folders: tuple[Path, ...]) -> dict[str, Path]:
-    """Name each run by its folder, with the whole path where two have the same name."""
-    names = [folder.resolve().name for folder in folders]
-    return {
-        str(folder) if names.count(name) > 1 else name: folder
-        for name, folder in zip(names, folders, strict=True)
-    }
-
-
-def _curves_of(folder: Path) -> "RunCurves":
-    """Read the curves of a run."""
-    from islands.run.records.run_curves import METRICS_FILE, curves_of
-    from islands.run.records.run_values import require_folder
-
+def _curves_of(folder: Path) -> RunCurves:
     require_folder(folder)
     if not (folder / METRICS_FILE).exists():
         raise UserError(f"{folder} is not the folder of a run: it has no {METRICS_FILE}")
-    found = curves_of(folder)
-    if found.damaged:
-        raise UserError(found.damaged)
-    if not found.totals and not found.evaluations:
+    curves = curves_of(folder)
+    if curves.damaged:
+        raise UserError(curves.damaged)
+    if not curves.totals and not curves.evaluations:
         raise UserError(f"the run in {folder} has nothing to draw yet: no learner has stepped")
-    return found
+    return curves
+
+
+def report(options: ReportOptions, _: Common) -> int:
+    """Write the page; return the exit code."""
+    folders = tuple(dict.fromkeys(options.folders))
+    write_report(folders, options.out)
+    print(f"{options.out}: {', '.join(map(str, folders))}; open it in a browser")
+    return 0

@@ -1,32 +1,24 @@
-"""Commands before a run: `islands check`, `islands tokenize`."""
+"""Commands before a run: `islands check`, `islands data tokenize`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common, one_line
+from islands.cli.serve import spec_of
+from islands.model.memory_faults import host_memory_bytes
+from islands.model.workload import load_workload
 from islands.protocol.errors import UserError, unusable
 from islands.settings.commands import CheckOptions, TokenizeOptions
 from islands.tasks.data.prepared import is_prepared, prepare, split_of
 from islands.tasks.data.text import text_at
 from islands.tasks.data.tokenizer import ByteTokenizer, Tokenizer, train
-
-if TYPE_CHECKING:
-    from islands.model.task_check import TaskReport
+from islands.tasks.factory import allowed_by
 
 BYTE_VALUES = 256
 
 
 def check(options: CheckOptions, _: Common) -> int:
-    """Check a task; return the exit code, 2 if there is a fault.
-
-    Each fault is printed with the user's file and line, then with the traceback of the user's own
-    code; each part without a fault has a line with a remark.
-    """
-    from islands.cli.serve import spec_of
+    """Check a task, and print its faults, each with the user's file and line; return 2 for any."""
     from islands.model.jax_workload import JaxWorkload
-    from islands.model.memory_faults import host_memory_bytes
-    from islands.model.workload import load_workload
-    from islands.tasks.factory import allowed_by
 
     spec = spec_of(options.file)
     if not options.file.task:
@@ -37,35 +29,27 @@ def check(options: CheckOptions, _: Common) -> int:
     report = workload.check(
         spec.settings, values=not options.trace_only, room_bytes=host_memory_bytes()
     )
-    _show_report(spec.task, report)
+    for fault in report.faults:
+        print(one_line(fault))
+        if fault.detail:
+            print(f"\n{fault.detail}")
+    for part, remark in (*report.passed, *report.skipped):
+        print(f"  {part:10} {remark}")
+    if report.ends:
+        print(f"  {'data':10} {report.ends}")
+    print(f"{spec.task}: {len(report.faults) or 'nothing'} to mend")
     for doubt in spec.settings.rate_doubts:
         print(f"note: {doubt}")
     return 2 if report.faults else 0
 
 
-def _show_report(task: str, report: "TaskReport") -> None:
-    """Print the faults first, then the parts that passed, then those that were skipped."""
-    for fault in report.faults:
-        print(one_line(fault))
-        if fault.detail:
-            print(f"\n{fault.detail}")
-    for part, remark in report.passed:
-        print(f"  {part:10} {remark}")
-    for part, reason in report.skipped:
-        print(f"  {part:10} {reason}")
-    if report.ends:
-        print(f"  {'data':10} {report.ends}")
-    count = len(report.faults)
-    print(f"{task}: " + (f"{count} to mend" if count else "nothing to mend"))
-
-
 def tokenize(options: TokenizeOptions, _: Common) -> int:
-    """Make the folder, and say what is in it; returns the exit code."""
+    """Make the folder, and print what is in it; return the exit code."""
     if not options.text:
-        raise UserError("no text was named; as in: islands tokenize FOLDER --out tokens")
+        raise UserError("no text was named; as in: islands data tokenize FOLDER --out tokens")
     if is_prepared(options.out):
         raise UserError(f"{options.out} holds tokens already; name another folder, or delete it")
-    require_place(options.out)
+    _require_room(options.out)
     text = text_at(Path(options.text).expanduser(), options.json_field)
     tokenizer: Tokenizer = ByteTokenizer()
     if options.vocabulary > BYTE_VALUES:
@@ -83,7 +67,7 @@ def tokenize(options: TokenizeOptions, _: Common) -> int:
     return 0
 
 
-def require_place(folder: Path) -> None:
+def _require_room(folder: Path) -> None:
     """Check that a folder can be made, or is empty."""
     try:
         occupied = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))

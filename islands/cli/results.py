@@ -3,9 +3,11 @@
 The words judge by the thresholds of `islands.run.records.summary`, which gives the advice.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple, cast
 
 from rich.console import Console
@@ -20,13 +22,13 @@ BARS = "▁▂▃▄▅▆▇█"
 CURVE = 30
 """Width of a curve in columns, so that 80 columns hold the line."""
 GOOD = 0.9
-"""Shares from here on need no remark."""
+"""A fraction from here on needs no remark."""
 NEXT = (
     ("report {folder} --out run.html", "the page of this run as one file, for any browser"),
     ("plot {folder}", "its curves as pictures, also beside those of other runs"),
-    ("export {folder} model.safetensors", "the trained values in one file"),
+    ("model export {folder} model.safetensors", "the trained values in one file"),
 )
-"""What one may do with every run that has ended; the arguments of `islands`, and what they do."""
+"""Commands for every run that has ended, and what they make."""
 
 
 class Result(NamedTuple):
@@ -34,7 +36,7 @@ class Result(NamedTuple):
 
     name: str
     value: str
-    remark: str
+    remark: str = ""
 
 
 def results(figures: RunFigures, summary: Summary) -> list[Result]:
@@ -50,7 +52,7 @@ def results(figures: RunFigures, summary: Summary) -> list[Result]:
     tokens_per_s = number["tokens"] / max(number["wall_s"], 1e-9)
     lines += [
         Result("tokens", f"{number['tokens']:,}", f"{tokens_per_s:,.0f} tokens/s on average"),
-        Result("time", duration(number["wall_s"]), ""),
+        Result("time", duration(number["wall_s"])),
         Result("merged in time", f"{number['yield']:.1%}", _on_yield(number["yield"])),
         Result("merged at all", f"{number['merged_at_all']:.1%}", "of tokens, with the end's"),
         Result("goodput", f"{number['goodput']:.1%}", _on_goodput(figures, number)),
@@ -68,53 +70,52 @@ def results(figures: RunFigures, summary: Summary) -> list[Result]:
     return lines
 
 
-def _on_yield(share: float) -> str:
-    told = "of tokens, before the run ended"
-    if share >= GOOD:
-        return f"{told}: good"
-    return f"{told}: {'fair' if share >= LOW_YIELD else 'low, see below'}"
+def _on_yield(fraction: float) -> str:
+    word = "good" if fraction >= GOOD else "fair" if fraction >= LOW_YIELD else "low, see below"
+    return f"of tokens, before the run ended: {word}"
 
 
 def _on_goodput(figures: RunFigures, number: Mapping[str, float]) -> str:
-    told = "of learners' time was steps"
+    remark = "of learners' time was steps"
     if number["goodput"] >= GOOD:
-        return f"{told}: good"
-    spent: dict[str, float] = {}
-    for learner in figures.learners.values():
-        for state, seconds in _time_in_states(learner, number["wall_s"]):
-            spent[state] = spent.get(state, 0.0) + seconds
-    waited_s = sum(learner.waited_s for learner in figures.learners.values())
-    spent["waiting for data"] = waited_s  # within the time of stepping, beside the steps
+        return f"{remark}: good"
+    spent: defaultdict[str, float] = defaultdict(float)
+    for learner in figures.learners.values():  # before it was heard it was starting
+        states = [(0.0, "starting"), *learner.states, (number["wall_s"], "")]
+        for (from_s, state), (until_s, _) in pairwise(states):
+            spent[state] += max(0.0, until_s - from_s)
+        spent["waiting for data"] += learner.waited_s  # within the time of stepping
     spent.pop("stepping", None)
-    most = max(spent, key=lambda state: spent[state], default="")
-    return f"{told}; most of the rest was {most}" if most else told
-
-
-def _time_in_states(learner: LearnerFigures, end_s: float) -> Iterable[tuple[str, float]]:
-    """Yield states of a learner with their seconds; before it was heard it was starting."""
-    states = [(0.0, "starting"), *learner.states, (end_s, "")]
-    for (from_s, state), (until_s, _) in pairwise(states):
-        yield state, max(0.0, until_s - from_s)
+    return (
+        f"{remark}; most of the rest was {max(spent, key=spent.__getitem__)}" if spent else remark
+    )
 
 
 def _on_merges(number: Mapping[str, float]) -> str:
-    share = number["participation"]
-    told = f"with {share:.0%} of learners in each"
-    return f"{told}: good" if share >= GOOD else told
+    fraction = number["participation"]
+    return f"with {fraction:.0%} of learners in each{': good' * (fraction >= GOOD)}"
 
 
 def _returned(figures: RunFigures) -> str:
-    """Say which learners were started more than once."""
-    again = [
-        f"{name} was admitted {done.incarnations} times"
-        for name, done in figures.learners.items()
-        if done.incarnations > 1
-    ]
-    return again[0] + (f", and {len(again) - 1} more" if len(again) > 1 else "") if again else ""
+    """Name a learner that was started more than once, and count the others."""
+    again = [(name, done.incarnations) for name, done in figures.learners.items()]
+    again = [(name, times) for name, times in again if times > 1]
+    if not again:
+        return ""
+    more = f", and {len(again) - 1} more" * (len(again) > 1)
+    return f"{again[0][0]} was admitted {again[0][1]} times{more}"
+
+
+def _stall(figures: RunFigures) -> Result:
+    """Return by how much the latest step came late, where the gaps between steps were measured."""
+    gaps = figures.gaps
+    if not gaps.count:
+        return Result("longest stall", "not measured", "no learner told the gaps between its steps")
+    late = "by which a step came late" if gaps.largest_s else "no step came late"
+    return Result("longest stall", duration(gaps.largest_s), late)
 
 
 def show_results(console: Console, figures: RunFigures, summary: Summary) -> None:
-    """Print the figures of a run, what became of its tokens, and its learners."""
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, justify="right")
@@ -138,7 +139,8 @@ def show_next(console: Console, folder: Path, *, generates: bool) -> None:
     """Print the commands that one may use next, each on a line that can be copied."""
     commands = [(f"islands {each.format(folder=folder)}", does) for each, does in NEXT]
     if generates:
-        commands.append((f"islands generate {folder}", "let the model continue a text"))
+        does = "the text with which the model goes on"
+        commands.append((f"islands model generate {folder} --prompt TEXT", does))
     console.print("\nWhat one may do next:\n", highlight=False)
     for command, does in commands:
         console.print(f"    {command}", markup=False, highlight=False, soft_wrap=True)
@@ -146,7 +148,7 @@ def show_next(console: Console, folder: Path, *, generates: bool) -> None:
 
 
 def _fates(ledger: dict[str, object]) -> Table:
-    """Return what became of the tokens, as the mean over fragments: fates that befell any."""
+    """Return the fates that befell tokens, as means over fragments."""
     rows = cast("list[dict[str, int]]", ledger["fragments"])
     table = Table(box=None, pad_edge=False)
     for title in ("what became of the tokens", "tokens", "share"):
@@ -179,8 +181,8 @@ def _learners(learners: dict[str, dict[str, float]], figures: RunFigures) -> Tab
             data_size(done.bytes_up) if done.bytes_up else "",
             data_size(done.bytes_down) if done.bytes_down else "",
         )
-    counted = [f"{sum(row[key] for row in learners.values()):,}" for key in ("steps", "tokens")]
-    table.add_row("total", *counted, *[""] * 6, style="bold")
+    totals = [f"{sum(row[key] for row in learners.values()):,}" for key in ("steps", "tokens")]
+    table.add_row("total", *totals, *[""] * 6, style="bold")
     return table
 
 
@@ -193,19 +195,8 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
     width = min(width, len(values))
     if width < 1:
         return ""
-    parts = [
-        values[i * len(values) // width : (i + 1) * len(values) // width] for i in range(width)
-    ]
-    means = [sum(part) / len(part) for part in parts]
-    low, high = min(means), max(means)
-    span = (high - low) or 1.0
+    bounds = [index * len(values) // width for index in range(width + 1)]
+    means = [fmean(values[begin:end]) for begin, end in pairwise(bounds)]
+    low = min(means)
+    span = (max(means) - low) or 1.0
     return "".join(BARS[round((mean - low) / span * (len(BARS) - 1))] for mean in means)
-
-
-def _stall(figures: RunFigures) -> Result:
-    """Return by how much the latest step came late, where the gaps between steps were told."""
-    gaps = figures.gaps
-    if not gaps.count:
-        return Result("longest stall", "not measured", "no learner told the gaps between its steps")
-    late = "by which a step came late" if gaps.largest_s else "no step came late"
-    return Result("longest stall", duration(gaps.largest_s), late)

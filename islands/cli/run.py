@@ -4,19 +4,21 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from islands.cli.cost import budget_of, held_to
-from islands.cli.islands_table import read_entries, without_learners
-from islands.cli.parsing import Common
+from islands.cli.parsing import Common, parse
+from islands.protocol.errors import SettingsError
 from islands.run.hosting.wrapping import fitted
-from islands.settings.host import RunOptions
+from islands.settings.host import LearnerOptions, RunOptions
 
 if TYPE_CHECKING:
     from islands.cli.screen import Screen
     from islands.costs.budget import Budget
+    from islands.engines.needs import Needs
     from islands.run.coordinator import Coordinator
     from islands.run.records.summary import Summary
 
@@ -25,7 +27,7 @@ SHOW_INTERVAL_S = 0.25
 
 def run(options: RunOptions, common: Common) -> int:
     """Run to the end of the budget, or until a signal stops it; return the exit code."""
-    prepare_process()
+    os.environ.setdefault("PJRT_NPROC", "1")  # XLA's cores in this process, which only evaluates
     from islands.run.hosting.process_runtime import run as run_process
 
     options = without_learners(options, common.given)
@@ -39,20 +41,13 @@ def run(options: RunOptions, common: Common) -> int:
 def say_opening(learners: int, *, islands: int = 0) -> None:
     """Say at once what begins, and what it usually takes, before anything heavy is imported."""
     who = "a learner" if learners == 1 else f"{learners} learners"
-    if islands and not learners:
-        print("islands: a hub starts on this machine, and has its islands placed", flush=True)
-        return
-    starting = f"a hub and {who} start" if learners else "a hub starts"
-    told = (
-        f"islands: {starting} on this machine; a first step usually comes within half a minute, "
-        "once the learners have compiled it"
+    text = (
+        f"islands: a hub {f'and {who} start' if learners else 'starts'} on this machine; a first "
+        "step usually comes within half a minute, once the learners have compiled it"
     )
-    print(fitted(told, sys.stdout), flush=True)
-
-
-def prepare_process() -> None:
-    """Limit XLA to one core in this process, which only evaluates."""
-    os.environ.setdefault("PJRT_NPROC", "1")
+    if islands and not learners:
+        text = "islands: a hub starts on this machine, and has its islands placed"
+    print(fitted(text, sys.stdout), flush=True)
 
 
 def new_folder(name: str) -> Path:
@@ -76,8 +71,6 @@ async def _run(hub: "Coordinator", budget: "Budget | None") -> int:
         screen.say(f"stopped; the same command with --folder {hub.settings.folder} goes on")
         return 0
     screen.conclude(hub.folder.figures, summary)
-    if summary["advice"]:
-        screen.say(f"\n{summary['advice']}")
     screen.say(f"\nThe run has ended: {hub.cluster.end.sentence}")
     screen.offer(hub)
     return hub.cluster.end.exit_code
@@ -113,12 +106,38 @@ def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coor
         cache=compiled_folder(),
     )
     with released_on_failure(claim):
-        if not entries:
-            return local_hub(settings, claim, workload, learners, Coordinator)
-        from islands.engines.hub import EnginesOfRun
+        elsewhere = None
+        if entries:
+            from islands.engines.hub import EnginesOfRun
 
-        elsewhere = EnginesOfRun.of(entries, folder, extend=options.extend)
+            elsewhere = EnginesOfRun.of(entries, folder, extend=options.extend)
         return local_hub(settings, claim, workload, learners, Coordinator, elsewhere=elsewhere)
+
+
+def without_learners(options: RunOptions, given: Collection[str] | None) -> RunOptions:
+    """Return the options; where engines place islands, learners start here only if one says so."""
+    here = given is None or "learners" in given
+    return options if here or not options.islands else replace(options, learners=0)
+
+
+def read_entries(options: RunOptions) -> "dict[str, Needs]":
+    """Return the entries of a run's table `islands`, by name; none without a table."""
+    if not options.islands:
+        return {}
+    from islands.engines.engine import RunMark, make_engine
+    from islands.engines.hub import learner_words
+    from islands.engines.needs import read_islands
+
+    entries = read_islands(options.islands)
+    for name, needs in entries.items():
+        words = ["--name", f"{name}-0", *learner_words(needs.learner)]
+        parse(LearnerOptions, words, program=f"islands.{name}.learner", description="")
+        make_engine(needs.engine, RunMark("", ""), needs.settings)
+        try:
+            needs.variables(os.environ)
+        except SettingsError as error:
+            raise SettingsError(f"islands.{name}.{error}") from error
+    return entries
 
 
 async def watch(

@@ -6,10 +6,9 @@ occurs in two groups is one option, and both groups get its value.
 """
 
 import types
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -25,15 +24,9 @@ Options = TypeVar("Options")
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One setting.
+    """One setting, by its dotted name; `group` is the dataclass of which it is a field.
 
-    Args:
-        name: its dotted name.
-        hint: the annotation of its field.
-        default: its value if no source sets it.
-        group: the dataclass of which it is a field.
-        positional: whether it is a positional argument on the command line.
-        advanced: whether only `--help all` shows it.
+    Only `--help all` shows an advanced one.
     """
 
     name: str
@@ -57,12 +50,11 @@ class Key:
 
     @property
     def kind(self) -> Any:  # noqa: ANN401  (a type, of whatever kind)
-        """The first type that a value may have."""
         return self.kinds[0]
 
     @property
     def wanted(self) -> str:
-        """A description of the allowed values."""
+        """The allowed values, in words."""
         words = [_wanted(kind) for kind in self.kinds]
         return ", or ".join([*words, "null"] if self.optional else words)
 
@@ -73,7 +65,6 @@ class Key:
 
     @property
     def is_list(self) -> bool:
-        """Whether its value is several values of one type."""
         return get_origin(self.kind) is tuple
 
     def convert(self, given: object) -> object:
@@ -118,40 +109,26 @@ WORDS: Mapping[object, str] = {
 def keys_of(options_class: type) -> dict[str, Key]:
     """Return all settings of a class by their dotted names, in the order of their declaration."""
     keys: dict[str, Key] = {}
-    for key in _walk(options_class, "", _default):
+    for key in _walk(options_class):
         keys.setdefault(key.name, key)
     return keys
 
 
 def _walk(
-    group: type,
-    prefix: str,
-    default_of: Callable[[Field[Any]], object],
-    *,
-    advanced: bool = False,
+    group: type, prefix: str = "", instance: object = None, *, advanced: bool = False
 ) -> Iterator[Key]:
+    """Yield the keys of a group; their defaults are those of the instance, if there is one."""
     hints, facts = get_type_hints(group), facts_of(group)
     for field in fields(group):
-        default, hint = default_of(field), hints[field.name]
-        rare = advanced or facts[field.name].advanced
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        default = default if instance is None else getattr(instance, field.name)
+        hint, rare = hints[field.name], advanced or facts[field.name].advanced
         if isinstance(hint, type) and is_dataclass(hint):
-            inner = prefix if _is_flat(field) else f"{prefix}{field.name}."
-            yield from _walk(hint, inner, partial(_of, default), advanced=rare)
+            inner = prefix if field.metadata == FLAT else f"{prefix}{field.name}."
+            yield from _walk(hint, inner, default, advanced=rare)
         else:
-            place = field.metadata == POSITIONAL
-            yield Key(f"{prefix}{field.name}", hint, default, group, place, rare)
-
-
-def _of(instance: object, field: Field[Any]) -> object:
-    return getattr(instance, field.name)
-
-
-def _default(field: Field[Any]) -> object:
-    return field.default_factory() if field.default_factory is not MISSING else field.default
-
-
-def _is_flat(field: Field[Any]) -> bool:
-    return field.metadata == FLAT
+            positional = field.metadata == POSITIONAL
+            yield Key(f"{prefix}{field.name}", hint, default, group, positional, rare)
 
 
 def build(options_class: type[Options], values: Mapping[str, object], prefix: str = "") -> Options:
@@ -160,7 +137,7 @@ def build(options_class: type[Options], values: Mapping[str, object], prefix: st
     made: dict[str, Any] = {}
     for field in fields(options_class):  # type: ignore[arg-type]  # any dataclass
         if is_dataclass(hints[field.name]):
-            inner = prefix if _is_flat(field) else f"{prefix}{field.name}."
+            inner = prefix if field.metadata == FLAT else f"{prefix}{field.name}."
             made[field.name] = build(hints[field.name], values, inner)
         else:
             made[field.name] = values[f"{prefix}{field.name}"]
@@ -175,9 +152,11 @@ def plain(options: object) -> dict[str, object]:
     values: dict[str, object] = {}
     for field in fields(options):  # type: ignore[arg-type]  # any dataclass
         value = getattr(options, field.name)
+        if isinstance(value, Path | StrEnum | tuple):
+            value = list(value) if isinstance(value, tuple) else str(value)
         if not is_dataclass(value):
-            values.setdefault(field.name, _plain_value(value))
-        elif _is_flat(field):
+            values.setdefault(field.name, value)
+        elif field.metadata == FLAT:
             for key, inner in plain(value).items():
                 values.setdefault(key, inner)
         else:
@@ -185,28 +164,18 @@ def plain(options: object) -> dict[str, object]:
     return values
 
 
-def _plain_value(value: object) -> object:
-    if isinstance(value, StrEnum):
-        return value.value
-    if isinstance(value, Path):
-        return str(value)
-    return list(value) if isinstance(value, tuple) else value
-
-
-def flatten(nested: Mapping[str, object], keys: Mapping[str, Key]) -> dict[str, object]:
+def flatten(
+    nested: Mapping[str, object], keys: Mapping[str, Key], prefix: str = ""
+) -> dict[str, object]:
     """Flatten nested mappings to values by dotted key; that of a mapping setting stays whole."""
-    return dict(_flat_items(nested, keys, ""))
-
-
-def _flat_items(
-    nested: Mapping[str, object], keys: Mapping[str, Key], prefix: str
-) -> Iterator[tuple[str, object]]:
+    values: dict[str, object] = {}
     for name, value in nested.items():
         key = f"{prefix}{name}"
         groups = any(known.startswith(f"{key}.") for known in keys)
         if isinstance(value, dict) and value and key not in keys:
-            yield from _flat_items(value, keys, f"{key}.")
+            values |= flatten(value, keys, f"{key}.")
         elif groups and value not in (None, {}):
             raise SettingsError(f"{key} is {value!r}; it must hold settings, such as {key}.seed")
         elif not groups:
-            yield key, value
+            values[key] = value
+    return values

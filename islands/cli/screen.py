@@ -1,9 +1,7 @@
 """The display of a run: a live panel on a terminal, plain lines elsewhere, and the results."""
 
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from shutil import which
+from itertools import islice
 from typing import IO, TYPE_CHECKING, Self, cast
 
 from rich.console import Console, Group
@@ -17,9 +15,9 @@ from islands.cli.results import show_next, show_results, sparkline
 from islands.protocol.identities import BLOCKED, Phase
 from islands.run.hosting.standard_streams import LossyOutput
 from islands.run.hosting.wrapping import wrapped
-from islands.run.records.figures import BOARD_FOLDER, RunFigures
+from islands.run.records.figures import RunFigures
 from islands.run.run_status import NOT_ASKED, Health, LearnerLine, RunStatus
-from islands.settings.quantities import count, data_size, duration
+from islands.settings.quantities import count, duration
 
 if TYPE_CHECKING:
     from islands.run.coordinator import Coordinator
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 PLAIN_INTERVAL_S = 5.0
 WIDEST = 160
 """Largest width in columns, beyond which a table is no easier to read."""
-WIDE = 100
-"""Width in columns from which there is room for figures that are seldom needed."""
 ECHO = 2
 """Columns left free for the terminal's ^C, which would otherwise push the panel up a line."""
 FRAME = 4
@@ -38,9 +34,10 @@ CURVE = 48
 """Largest width of a curve in columns."""
 LEARNERS_SHOWN = 32
 """Largest number of learners that have a row each; those in poor health are preferred."""
-LINES_AROUND = 16
+LINES_AROUND = 15
 """Lines of the panel that are not rows of learners."""
 LEARNERS_LEAST = 3
+COLUMNS = ("learner", "state", "steps", "tokens", "loss", "tokens/s", "step", "heard")
 EVENTS_SHOWN = 5
 METRICS_SHOWN = 4
 SLOWLY_S = 2.0
@@ -52,22 +49,18 @@ class Screen:
     """Shows figures of a run; `show` may be called at any rate."""
 
     def __init__(self) -> None:
-        """Find out whether the output goes to a terminal."""
         self.console = Console(file=cast("IO[str]", LossyOutput(sys.stdout)))
-        self.has_tensorboard = which("tensorboard") is not None
         self._live: Live | None = None
         self._plain_s = float("-inf")
         self._warned = ""
 
     def __enter__(self) -> Self:
-        """Begin the live display, if there is a terminal."""
         if self.console.is_terminal:
             self._live = Live(console=self.console, refresh_per_second=4, transient=True)
             self._live.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the live display."""
         if self._live is not None:
             self._live.__exit__(None, None, None)
             self._live = None
@@ -77,14 +70,11 @@ class Screen:
             self._live.update(self.picture(status))
         elif status.elapsed_s - self._plain_s >= PLAIN_INTERVAL_S:
             self._plain_s = status.elapsed_s
-            self.console.print(_line(status), highlight=False, markup=False, soft_wrap=True)
-            self._warn(status.figures.warning)
-
-    def _warn(self, warning: str) -> None:
-        """Print a warning that is new, or that has come back after it was over."""
-        if warning != self._warned and warning:
-            self.console.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
-        self._warned = warning
+            self.say(_line(status))
+            warning = status.figures.warning
+            if warning and warning != self._warned:  # it is new, or is back
+                self.say(f"warning: {warning}")
+            self._warned = warning
 
     def say(self, text: str) -> None:
         """Print a sentence that stays; on a terminal its lines end between words."""
@@ -96,10 +86,8 @@ class Screen:
         """Return the panel that a terminal shows; its height does not depend on its width."""
         figures = status.figures
         width = min(WIDEST, self.console.width - ECHO)
-        wide = width >= WIDE
-        bar = Table.grid(expand=True)
-        share = status.share
-        bar.add_row(ProgressBar(None if share is None else 1.0, share or 0.0))
+        bar, done = Table.grid(expand=True), status.share
+        bar.add_row(ProgressBar(None if done is None else 1.0, done or 0.0))
         below = [_line_of(event, "dim") for event in list(figures.events)[-EVENTS_SHOWN:]]
         if figures.warning:
             below.insert(0, Text(figures.warning, "yellow"))
@@ -108,38 +96,31 @@ class Screen:
             bar,
             _line_of(_curves(figures, width - FRAME) or _before_a_loss(status)),
             _line_of(_results(status)),
-            self._learners(status, wide=wide),
+            self._learners(status),
             *below,
-            _line_of(f"curves: {self._viewer(status.folder)}", "dim"),
         )
         return Panel(shown, title=Text(f"islands: {status.settings.run}"), width=width)
 
-    def _viewer(self, folder: Path) -> str:
-        """Return the command that shows the run's curves here."""
-        if self.has_tensorboard:
-            return f"tensorboard --logdir {folder / BOARD_FOLDER}"
-        return f"islands plot {folder}"
-
-    def _learners(self, status: RunStatus, *, wide: bool) -> Table:
+    def _learners(self, status: RunStatus) -> Table:
         most = LEARNERS_SHOWN
         if self.console.is_terminal:  # lines that exceed its height would be cut off at the end
             most = max(LEARNERS_LEAST, min(most, self.console.height - LINES_AROUND))
         lines, more = status.learners(most)
         table = Table(box=None, pad_edge=False, expand=True)
-        titles = ["learner", "state", "steps", "tokens", "loss", "tokens/s", "step", "heard"]
-        for title in [*titles, *(["starts", "sent", "received"] if wide else [])]:
+        for title in COLUMNS:
             left = title in ("learner", "state")
             table.add_column(title, justify="left" if left else "right", no_wrap=True)
         for line in lines:
-            table.add_row(*_cells(line, wide=wide))
+            table.add_row(*_cells(line))
         if more:
             table.add_row(f"and {more:,} more", *[""] * (len(table.columns) - 1))
         return table
 
-    # --- the end ------------------------------------------------------------------------------
-
     def conclude(self, figures: RunFigures, summary: "Summary") -> None:
+        """Show the results of the run, and the advice that they give."""
         show_results(self.console, figures, summary)
+        if summary["advice"]:
+            self.say(f"\n{summary['advice']}")
 
     def offer(self, hub: "Coordinator") -> None:
         """Say where everything is, and name the commands that one may use next."""
@@ -151,11 +132,11 @@ class Screen:
 
 
 def _line(status: RunStatus) -> str:
-    figures = status.figures
+    """Return all figures in one line, for a pipe."""
+    figures, share = status.figures, status.share
     lines, more = status.learners(LEARNERS_SHOWN)
     learners = [f"{line.name} {_shown(line)}, {line.figures.steps:,} steps" for line in lines]
     learners += [f"and {more:,} more"] if more else []
-    share = status.share
     name, values = figures.metric
     compiling_s = _compiling_s(status)
     parts = [
@@ -167,7 +148,7 @@ def _line(status: RunStatus) -> str:
         _participation(status.figures, status.elapsed_s),
         "" if figures.loss is None else f"loss {figures.loss:.3f}",
         f"{name} {values[-1]:.3f}" if values else "",
-        *_metrics(status),
+        *_metrics(figures),
         "" if compiling_s is None else f"compiling for {duration(compiling_s)}",
         BLOCKED if status.phase == "blocked" else "",
         *learners,
@@ -183,7 +164,7 @@ def _shown(line: LearnerLine) -> str:
 
 
 def _participation(figures: RunFigures, elapsed_s: float) -> str:
-    """Return the share of learners in merges, lately and in the whole run; "" before one."""
+    """Return how many learners merges have, lately and in the whole run; "" before one."""
     lately, whole = figures.participation_lately(elapsed_s), figures.participation
     if lately is None or whole is None:
         return ""
@@ -200,21 +181,19 @@ def _compiling_s(status: RunStatus) -> float | None:
 def _head(status: RunStatus, width: int) -> str:
     """Return phase, elapsed time, tokens, speed and remaining time, in words as far as they fit."""
     budget, left_s = status.settings.budget_tokens, status.left_s
-
-    def told(number: Callable[[float], str], rate: str) -> str:
-        wanted = "" if budget is None else f" of {number(budget)}"
-        return "   ".join(
-            [
-                status.phase,
-                duration(status.elapsed_s),
-                f"{number(status.tokens)}{wanted} tokens",
-                f"{count(status.tokens_per_s)}{rate}",
-                *([] if left_s is None else [f"{duration(left_s)} left"]),
-            ]
-        )
-
-    forms = [told("{:,.0f}".format, " tokens/s"), told(count, " tokens/s"), told(count, "/s")]
-    return next((form for form in forms if len(form) <= width), forms[-1])
+    line = ""
+    for number, rate in (("{:,.0f}".format, " tokens/s"), (count, " tokens/s"), (count, "/s")):
+        parts = [
+            status.phase,
+            duration(status.elapsed_s),
+            f"{number(status.tokens)}{'' if budget is None else f' of {number(budget)}'} tokens",
+            f"{count(status.tokens_per_s)}{rate}",
+            *([] if left_s is None else [f"{duration(left_s)} left"]),
+        ]
+        line = "   ".join(parts)
+        if len(line) <= width:
+            break
+    return line
 
 
 def _curves(figures: RunFigures, width: int) -> str:
@@ -240,31 +219,30 @@ def _before_a_loss(status: RunStatus) -> str:
     return "no loss yet"
 
 
-def _metrics(status: RunStatus) -> list[str]:
-    """Return what steps report beside the loss, as means over learners."""
-    told = list(status.figures.metrics.items())[:METRICS_SHOWN]
-    return [f"{name} {value:.4g}" for name, value in told]
+def _metrics(figures: RunFigures) -> list[str]:
+    """Return metrics of steps, as means over learners."""
+    return [f"{name} {value:.4g}" for name, value in islice(figures.metrics.items(), METRICS_SHOWN)]
 
 
 def _results(status: RunStatus) -> str:
-    """Return the line on merges, yield, learning rate, evictions and metrics of steps."""
     figures = status.figures
     parts = [
         f"{figures.merges:,} merges   {status.yield_so_far:.0%} of tokens merged",
-        *filter(None, [_participation(figures, status.elapsed_s)]),
+        _participation(figures, status.elapsed_s),
         f"learning rate {status.rate:.3g}   evictions {figures.evictions}",
+        *_metrics(figures),
     ]
-    return "   ".join([*parts, *_metrics(status)])
+    return "   ".join(filter(None, parts))
 
 
-def _cells(line: LearnerLine, *, wide: bool) -> list[str | Text]:
+def _cells(line: LearnerLine) -> list[str | Text]:
     done = line.figures
     heard = ""
     if line.silent_s is not None:
         heard = duration(line.silent_s) if line.silent_s >= SLOWLY_S else "now"
     here = line.silent_s is not None  # else its last figures are outdated
     steps = here and done.step_time_s > 0
-    cells: list[str | Text] = [
+    return [
         Text(line.name),
         Text(_shown(line), STYLES[line.health]),
         f"{done.steps:,}",
@@ -274,10 +252,6 @@ def _cells(line: LearnerLine, *, wide: bool) -> list[str | Text]:
         duration(done.step_time_s) if steps else "",
         heard,
     ]
-    if wide:
-        moved = [data_size(size_bytes) for size_bytes in (done.bytes_up, done.bytes_down)]
-        cells += [str(done.incarnations), *moved]
-    return cells
 
 
 def _line_of(text: str, style: str = "") -> Text:

@@ -16,18 +16,12 @@ from islands.page.server import show_page
 from islands.protocol.errors import TaskError, UserError
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.addresses import host_port
+from islands.run import run_claim
 from islands.run.coordinator import Coordinator, CoordinatorSettings
 from islands.run.first_layout import FirstLayout, first_layout
 from islands.run.hosting.process_runtime import run_service, say
 from islands.run.hosting.watchdog import Watchdog
 from islands.run.records.summary import SUMMARY_FILE
-from islands.run.run_claim import (
-    check_plan,
-    claim_folder,
-    released_on_failure,
-    require_room,
-    spec_in,
-)
 from islands.settings.groups import OWN_LOOP, RunFile
 from islands.settings.host import SupervisorOptions, SyncerOptions
 from islands.settings.run_spec import RunSpec, read
@@ -37,8 +31,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def spec_of(file: RunFile) -> RunSpec:
-    """Return the spec of the run that a run's file describes."""
-    outer_optimizer(file.run.outer)
+    outer_optimizer(file.run.outer)  # or it refuses
     return RunSpec.of(file)
 
 
@@ -52,17 +45,12 @@ def require_task(spec: RunSpec, folder: Path) -> None:
 
 
 def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | None) -> int:
-    """Run a hub until its run ends, beginning or resuming the run; return the exit code.
-
-    Args:
-        options: the options of the command.
-        given: keys of the settings that the user gave; None for all.
-    """
+    """Run a hub until its run ends, beginning or resuming the run; return the exit code."""
     folder, budget = options.folder, budget_of(options.budget)
     spec = spec_of(options.file)
     if spec.task == OWN_LOOP and "run.merge_moments" not in (given or ()):
         spec = replace(spec, settings=replace(spec.settings, merge_moments=False))
-    spec = spec_in(folder, spec, given)
+    spec = run_claim.spec_in(folder, spec, given)
     settings = CoordinatorSettings.of(options, spec, folder)
     planned = read(folder) is not None  # a planned run needs no JAX
     allowed = allowed_by(options.file.task)
@@ -73,11 +61,11 @@ def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | N
             return 0
         settings, workload = waited_for
     waited = isinstance(workload, OwnLoop)  # no member came first to another hub
-    claim = claim_folder(
+    claim = run_claim.claim_folder(
         *(folder, spec, workload, settings.start_from),
         may_return=settings.listening.port != 0 and not waited,
     )
-    with released_on_failure(claim):
+    with run_claim.released_on_failure(claim):
         hub = Coordinator(settings, claim, None)  # before the event loop, which this would block
     return run_service(lambda watchdog: _serve(hub, watchdog, budget))
 
@@ -86,13 +74,13 @@ def _wait_for_layout(
     settings: CoordinatorSettings, workload: OwnLoop
 ) -> tuple[CoordinatorSettings, OwnLoop] | None:
     """Wait for the layout that the first loop tells; None if a signal ended that."""
-    require_room(settings.folder, settings.start_from)
+    run_claim.require_room(settings.folder, settings.start_from)
     listening = settings.listening
-    layouts: list[FirstLayout] = []
+    found: list[FirstLayout] = []
 
     def check(layout: LoopLayout) -> None:
         plan = replace(workload, layout=layout).plan(settings.spec.settings)
-        check_plan(settings.spec, plan)
+        run_claim.check_plan(settings.spec, plan)
         lacks = hub_lacks(plan.layout, settings.spec.settings, host_memory_bytes())
         if settings.syncer_here and lacks:
             raise TaskError(lacks)
@@ -106,16 +94,16 @@ def _wait_for_layout(
             )
 
         first = await first_layout(listening, settings.connecting, check, waits)
-        layouts.extend([] if first is None else [first])
+        found.extend([] if first is None else [first])
         return 0
 
     run_service(wait)
-    if not layouts:
-        say("stopped before a learner has joined; the same command waits again")
-        return None
-    at = host_port(listening.host, layouts[0].port)
-    settings = replace(settings, listening=replace(listening, listen=at))
-    return settings, replace(workload, layout=layouts[0].layout)
+    for first in found:
+        at = host_port(listening.host, first.port)
+        settings = replace(settings, listening=replace(listening, listen=at))
+        return settings, replace(workload, layout=first.layout)
+    say("stopped before a learner has joined; the same command waits again")
+    return None
 
 
 def _joining(address: str, settings: CoordinatorSettings) -> str:
@@ -142,25 +130,23 @@ def banner(hub: Coordinator) -> None:
     """Tell the person who started a hub how learners join."""
     layout, token_file = hub.plan.layout, hub.settings.connecting.token_file
     address = hub.network.url(SUPERVISOR)
-    own_loops = hub.spec.task == OWN_LOOP
-    lacks = hub_lacks(layout, hub.spec.settings, host_memory_bytes())
-    reach = "in every training loop that is to take part (islands.torch.join for PyTorch):"
-    if not own_loops:
-        reach = "on every host that is to train, where the task can be imported:"
-    if urlsplit(address).hostname in LOOPBACK:
-        reach = "more learners can join from this machine (--listen HOST:PORT lets other hosts in):"
-    if own_loops:
+    if hub.spec.task == OWN_LOOP:
+        reach = "in every training loop that is to take part (islands.torch.join for PyTorch):"
         command = _joining(address, hub.settings)
     else:
+        reach = "on every host that is to train, where the task can be imported:"
         token = "" if token_file is None else " --token_file TOKEN"
         authority = " --tls_ca CA.pem" if address.startswith("wss:") else ""
         tasks = " ".join(["", *task_words(hub.spec.task)])
-        command = f"python -m islands.learner --supervisor {address}{token}{authority}{tasks}"
+        command = f"islands join --supervisor {address}{token}{authority}{tasks}"
+    if urlsplit(address).hostname in LOOPBACK:
+        reach = "more learners can join from this machine (--listen HOST:PORT lets other hosts in):"
     say(
         f"run {hub.spec.settings.run!r}: {layout.summary}, {len(layout.fragments)} "
         f"fragments, folder {hub.settings.folder}\n{reach}\n\n"
         f"    {command}\n"
     )
+    lacks = hub_lacks(layout, hub.spec.settings, host_memory_bytes())
     if lacks and (hub.settings.syncer_here or SYNCER in hub.cluster.spec.launched):
         say(lacks)
     if token_file is not None:

@@ -35,7 +35,7 @@ class Needs:
 
     Args:
         engine: who places it: slurm, ray, kubernetes, skypilot, or module:class of one's own.
-        count: number of islands of this entry at the beginning; `islands control add` adds more.
+        count: number of islands of this entry at the beginning; `islands add` adds more.
         hosts: number of hosts in each island, which the engine gangs.
         accelerators: kind and number of accelerators of each host, such as H100:8; by default none.
         cpus: cores of each host; by default as many as the engine gives.

@@ -48,6 +48,14 @@ def replace_file(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def save(path: Path, content: bytes) -> None:
+    """Replace the content of a file that a user has named, or raise a sentence for the user."""
+    try:
+        replace_file(path, content)
+    except OSError as error:
+        raise unusable(f"{path} cannot be written", error) from error
+
+
 # --- sealed files ------------------------------------------------------------------------------
 
 DIGEST_BYTES = 16

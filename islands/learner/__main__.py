@@ -22,7 +22,7 @@ COMPUTE_END_S = 10.0
 """Longest wait at the end for a step that was dispatched."""
 
 
-def entry(options: LearnerOptions, _: Common) -> int:
+def entry(options: LearnerOptions, common: Common) -> int:
     """Run a learner to its end; returns the exit code."""
     from islands.run.hosting.process_runtime import run
 
@@ -30,7 +30,7 @@ def entry(options: LearnerOptions, _: Common) -> int:
         from islands.island.host_watchdog import HostWatchdog, command_of
 
         who = f"{options.name}, rank {options.rank}"
-        return run(lambda: HostWatchdog(command_of(sys.argv[1:]), who).watch())
+        return run(lambda: HostWatchdog(command_of(common.words), who).watch())
     if options.threads is not None:  # read by XLA when JAX is first used
         os.environ["PJRT_NPROC"] = str(options.threads)
     name = options.name or default_name()

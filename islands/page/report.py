@@ -6,11 +6,10 @@ It is made from the folders of the runs alone, also while one of them goes on.
 from collections.abc import Sequence
 from pathlib import Path
 
-from islands.files.whole_files import replace_file
+from islands.files.whole_files import save
 from islands.page import messages
 from islands.page.site_files import single_page
 from islands.page.tapes import RunTapes
-from islands.protocol.errors import unusable
 from islands.run.records.run_curves import curves_of
 
 NEWEST_BYTES = 8 * 2**20
@@ -21,10 +20,7 @@ def write_report(folders: Sequence[Path], out: Path) -> None:
     """Write the page of runs to a file."""
     runs = [run_lines(folder) for folder in folders]
     title = ", ".join(folder.resolve().name for folder in folders)
-    try:
-        replace_file(out, single_page(runs, f"Islands: {title}").encode())
-    except OSError as error:
-        raise unusable(f"{out} cannot be written", error) from error
+    save(out, single_page(runs, f"Islands: {title}").encode())
 
 
 def run_lines(folder: Path, newest_bytes: int = NEWEST_BYTES) -> list[bytes]:

@@ -6,14 +6,21 @@ Most read the folder of a run, which has ended or still goes on.
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
 from islands.protocol.errors import SettingsError
-from islands.protocol.messages.control import Verb
 from islands.protocol.settings.addresses import hub_urls
+from islands.protocol.settings.presets import Preset
 from islands.protocol.settings.setting import Setting, ranged
-from islands.settings.groups import FLAT, POSITIONAL, ConnectOptions, RunFile
+from islands.settings.groups import (
+    DEFAULT_TASK,
+    FLAT,
+    POSITIONAL,
+    ConnectOptions,
+    RunFile,
+)
 
 SEED_MOST = 2**63 - 1
 """The largest seed that JAX takes."""
@@ -60,7 +67,7 @@ class DemoOptions:
 @dataclass(frozen=True, slots=True)
 @ranged
 class TokenizeOptions:
-    """`islands tokenize`: turns text into tokens on disk, which a run then reads.
+    """`islands data tokenize`: turns text into tokens on disk, which a run then reads.
 
     Args:
         text: a folder of text, a pattern of files, or one file; `.jsonl` files hold lines of JSON.
@@ -84,28 +91,21 @@ class TokenizeOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class ControlOptions:
-    """`islands control`: sends an operator's command to a run that goes on.
+class OperatorOptions:
+    """`islands stop`, `pause`, `resume`: an operator's command to a run that goes on.
 
     Args:
-        verb: the command.
-        target: name of the learner to drain or evict; or how many learners to add (1 by default),
-            or of which entry of the table `islands`, as site or site:3.
         folder: folder of the run on the supervisor's host, which has its address, token and key.
         supervisor: address of the supervisor, if the run's folder is not here, in the form of a
             learner's.
         connecting: how to reach the supervisor.
         key_file: file with the run's key, if the run's folder is not here.
-        json: whether `status` prints one JSON object instead of a table.
     """
 
-    verb: Verb = field(default=Verb.STATUS, metadata=POSITIONAL)
-    target: str | None = field(default=None, metadata=POSITIONAL)
     folder: Path | None = None
     supervisor: tuple[str, ...] = ()
     connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
     key_file: Path | None = None
-    json: bool = False
 
     def __post_init__(self) -> None:
         if self.folder is None and not self.supervisor:
@@ -116,40 +116,117 @@ class ControlOptions:
         if self.folder is None and self.key_file is None:
             raise SettingsError("key_file is not set; without the run's folder it is needed")
         hub_urls("supervisor", self.supervisor, "supervisor")
-        if self.json and self.verb is not Verb.STATUS:
-            raise SettingsError(f"json is set; status alone prints JSON, {self.verb} a sentence")
-        if self.names and self.target is None:
-            raise SettingsError(f"{self.verb} needs the name of a learner; status lists them")
-        if not self.names and self.verb is not Verb.ADD and self.target is not None:
-            raise SettingsError(f"{self.verb} takes nothing, but {self.target!r} was given")
-        if self.verb is Verb.ADD and not re.fullmatch("[1-9][0-9]{0,3}", self._added()[1]):
-            raise SettingsError(
-                f"add is told {self.target!r}; it must be a number, at least 1, or the name of an "
-                "entry of islands, with or without a number: site:3"
-            )
-
-    @property
-    def names(self) -> bool:
-        return self.verb in (Verb.DRAIN, Verb.EVICT)
-
-    @property
-    def count(self) -> int:
-        return int(self._added()[1]) if self.verb is Verb.ADD else 1
-
-    @property
-    def name(self) -> str:
-        """The learner that the command is about, or the kind of learners to add; empty if none."""
-        return self._added()[0] if self.verb is Verb.ADD else self.target or ""
-
-    def _added(self) -> tuple[str, str]:
-        """Return kind and number of the learners to add, as they are told by 3, site or site:3."""
-        kind, _, count = (self.target or "1").partition(":")
-        return (kind, count or "1") if re.match("[A-Za-z]", kind) else ("", self.target or "1")
 
     @property
     def supervisor_urls(self) -> tuple[str, ...]:
         """URLs of the supervisor; empty if the run's folder has its address."""
         return hub_urls("supervisor", self.supervisor, "supervisor", tls=self.connecting.tls)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusOptions(OperatorOptions):
+    """`islands status`: shows who takes part in a run.
+
+    Args:
+        json: whether to print one JSON object instead of a table.
+    """
+
+    json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveOptions(OperatorOptions):
+    """`islands drain`, `islands evict`: takes a learner out of a run.
+
+    Args:
+        name: name of the learner, as islands status lists it.
+    """
+
+    name: str = field(default="", metadata=POSITIONAL)
+
+    def __post_init__(self) -> None:
+        OperatorOptions.__post_init__(self)
+        if not self.name:
+            raise SettingsError("name is not set; name a learner, as islands status lists them")
+
+
+@dataclass(frozen=True, slots=True)
+class AddOptions(OperatorOptions):
+    """`islands add`: adds learners to a run.
+
+    Args:
+        learners: how many, or of which entry of the table `islands`, as site or site:3.
+    """
+
+    learners: str = field(default="1", metadata=POSITIONAL)
+
+    def __post_init__(self) -> None:
+        OperatorOptions.__post_init__(self)
+        if not re.fullmatch("[1-9][0-9]{0,3}", self._parts[1]):
+            raise SettingsError(
+                f"learners is {self.learners!r}; it must be a number, at least 1, or the name of "
+                "an entry of islands, with or without a number: site:3"
+            )
+
+    @property
+    def entry(self) -> str:
+        """The entry of the table `islands` that is added to; empty for learners of the hub."""
+        return self._parts[0]
+
+    @property
+    def count(self) -> int:
+        return int(self._parts[1])
+
+    @property
+    def _parts(self) -> tuple[str, str]:
+        entry, _, count = self.learners.partition(":")
+        return (entry, count or "1") if re.match("[A-Za-z]", entry) else ("", self.learners)
+
+
+@dataclass(frozen=True, slots=True)
+class LogsOptions:
+    """`islands logs`: prints what the processes of a run have written on their tapes.
+
+    Args:
+        folder: folder of the run.
+        follow: whether to go on with what is written from now on, until Ctrl-C.
+    """
+
+    folder: Path | None = field(default=None, metadata=POSITIONAL)
+    follow: bool = False
+
+    def __post_init__(self) -> None:
+        named(self.folder)
+
+
+@dataclass(frozen=True, slots=True)
+@ranged
+class InitOptions:
+    """`islands init`: writes a first YAML file of a run.
+
+    Without an option it asks, on a terminal, for what matters.
+
+    Args:
+        file: the .yaml file to write.
+        task: the task to train, as package.module:Class; by default a small decoder of bytes.
+        learners: how many learners start on this machine.
+        tokens: number of tokens after which the run ends; null = it runs until it is stopped.
+        learning_rate: peak of the inner learning rate.
+        preset: algorithm whose settings are the defaults; islands run --help lists them.
+        listen: host:port at which learners of other hosts join; by default none can.
+    """
+
+    file: Path = field(default=Path("run.yaml"), metadata=POSITIONAL)
+    task: str = DEFAULT_TASK
+    learners: Annotated[int, Setting(least=0)] = 3
+    tokens: Annotated[int | None, Setting(least=1)] = 1_000_000
+    learning_rate: Annotated[float, Setting(above=0, below=inf)] = 3e-3
+    preset: Preset = Preset.DECOUPLED
+    listen: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.file.suffix not in (".yaml", ".yml"):
+            raise SettingsError(f"file is {self.file}; it must be a .yaml file to write")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +250,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True)
 class EvaluateOptions(ModelOptions):
-    """`islands evaluate`: evaluates the newest published values of a run.
+    """`islands model evaluate`: evaluates the newest published values of a run.
 
     Args:
         json: whether to print one JSON object instead of lines for people.
@@ -185,7 +262,7 @@ class EvaluateOptions(ModelOptions):
 @dataclass(frozen=True, slots=True)
 @ranged
 class GenerateOptions(ModelOptions):
-    """`islands generate`: lets the newest published values of a run continue a text.
+    """`islands model generate`: lets the newest published values of a run continue a text.
 
     Args:
         prompt: text to continue.
@@ -207,7 +284,7 @@ class GenerateOptions(ModelOptions):
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """`islands export`: writes the newest published values of a run to one file.
+    """`islands model export`: writes the newest published values of a run to one file.
 
     Args:
         folder: folder of the run.

@@ -137,7 +137,7 @@ class Task(ABC, Generic[Batch]):
 
 @runtime_checkable
 class Sampler(Protocol):
-    """A task whose model continues a text, as `islands generate` asks it to."""
+    """A task whose model continues a text, as `islands model generate` asks it to."""
 
     def sample(
         self, params: PyTree, prompt: bytes, count: int, *, temperature: float, seed: int

@@ -29,11 +29,11 @@ class TextFiles(DecoderTask):
 
     Attributes:
         path: A folder of text, a pattern such as `docs/**/*.md`, or one file: text, lines of JSON
-            (`.jsonl`), or tokens (`.npy`, `.bin`). Or a folder that `islands tokenize` made, or one
-            that `save_to_disk` of Hugging Face's `datasets` made. A relative one is looked for
-            beside the run's file first.
-        tokenizer: `bytes`, or the file of a tokenizer that `islands tokenize` made; a folder that
-            it made has its own.
+            (`.jsonl`), or tokens (`.npy`, `.bin`). Or a folder that `islands data tokenize` made,
+            or one that `save_to_disk` of Hugging Face's `datasets` made. A relative one is looked
+            for beside the run's file first.
+        tokenizer: `bytes`, or the file of a tokenizer that `islands data tokenize` made; a folder
+            that it made has its own.
         json_field: Field of a line of JSON, or column of a dataset, that holds the text.
         dtype: Type of the numbers of a `.bin` file.
         vocabulary: Number of different tokens of a `.npy` or `.bin` file.
@@ -91,7 +91,7 @@ class TextFiles(DecoderTask):
         if corpus.folder is None:
             raise SettingsError(
                 f"{self.path} holds tokens without their tokenizer, so no text can be continued; "
-                "name the text itself, or a folder that islands tokenize made"
+                "name the text itself, or a folder that islands data tokenize made"
             )
         if corpus.tokenizer == BYTES:
             return super().sample(params, prompt, count, temperature=temperature, seed=seed)

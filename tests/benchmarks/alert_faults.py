@@ -81,7 +81,7 @@ class Run:
         await self.start()
 
     async def control(self, *words: str) -> None:
-        told = await self.room.run("islands.cli", "control", "--folder", self.folder, *words)
+        told = await self.room.run("islands.cli", *words, "--folder", self.folder)
         assert told.process.returncode == 0, told
 
 

@@ -192,7 +192,7 @@ async def live(
     found.cycle_s = time.monotonic() - killed_s - found.back_s
     watched.stopping = True
     stopped_s = time.monotonic()
-    await room.run("islands.cli", "control", "stop", "--folder", folder, limit_s=300.0)
+    await room.run("islands.cli", "stop", "--folder", folder, limit_s=300.0)
     found.ended = await room.ended(hub, limit_s=600.0)
     found.stop_s = time.monotonic() - stopped_s
 

@@ -76,7 +76,7 @@ async def play(
         folder = here / "run"
         try:
             hub = rooms[0].start("islands", "run", "run.yaml", "--folder", "run")
-            await rooms[0].wait(lambda: "islands.learner" in hub.err, READY_S)
+            await rooms[0].wait(lambda: "islands join" in hub.err, READY_S)
             for room, name in ((rooms[0], FAR), (rooms[0], "local-1"), (rooms[1], NEAR)):
                 hub_at = ("--supervisor", f"ws://{far.address}:{PORT}/supervisor")
                 token = ("--token_file", folder / "token")
@@ -91,7 +91,7 @@ async def play(
                 from_s = now_s(folder)
                 await asyncio.sleep(seconds)
                 thirds.append(Third(name, from_s, now_s(folder)))
-            stop = await rooms[0].run("islands", "control", "--folder", "run", "stop")
+            stop = await rooms[0].run("islands", "stop", "--folder", "run")
             print(stop.err.strip() or f"{precision}, {'both ways' if both_ways else 'up'}:")
             await rooms[0].ended(hub)
             report(folder, thirds)

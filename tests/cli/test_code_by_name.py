@@ -167,13 +167,13 @@ def test_no_command_runs_code_that_a_folder_names(
         folder = killed_with(tmp_path / "run", spec).folder
     else:
         folder = exported(tmp_path, spec)
-    for command in (("evaluate",), ("generate", "--prompt", "a")):
+    for command in (("model", "evaluate"), ("model", "generate", "--prompt", "a")):
         told = refused(*command, str(folder))
         assert f"the run names the task {spec.task!r}, {SAID}" in told
         assert f"--task {spec.task} for other commands" in told
-    for needs_none in ("report", "plot", "export"):
+    for needs_none in ("report", "plot", "model export", "logs"):
         out = ["--out", str(tmp_path / "out.html")] if needs_none == "report" else []
-        main([needs_none, str(folder), *out])
+        main([*needs_none.split(), str(folder), *out])
     assert not canary.trace.exists()
 
 
@@ -207,7 +207,7 @@ def test_a_folder_adds_nothing_to_where_code_is_searched(
     address = HubAddress("ws://a:1/supervisor", "mine", task_folders=(str(other),))
     write_hub_address(folder, address)
     assert "cannot be loaded on this host" in refused(
-        "evaluate", str(folder), "--task", "strange:task"
+        "model", "evaluate", str(folder), "--task", "strange:task"
     )
     assert not canary.trace.exists()
 
@@ -215,7 +215,7 @@ def test_a_folder_adds_nothing_to_where_code_is_searched(
 IMPORTS = {
     "__init__.py": "a name of this package, from its own table",
     "cli/commands.py": "a command's module, from its own table",
-    "cli/simulating.py": "an experiment's module, from its own table",
+    "cli/lab.py": "an experiment's module, from its own table",
     "engines/engine.py": "an engine, from the operator's file of a run",
     "lab/faults/victim.py": "the command that chaos lets a victim run",
     "sinks/__main__.py": "a sink of this package, from the operator's options",

@@ -4,15 +4,15 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
 from islands.cli.__main__ import main
 from islands.cli.command import main as run_command
-from islands.cli.commands import COMMANDS, imported
+from islands.cli.commands import COMMANDS
 from islands.settings.host import SupervisorOptions
 
 ROOT = Path(__file__).parents[2]
@@ -20,13 +20,13 @@ HEAVY = (
     *("jax", "numpy", "flax", "optax", "numba", "aiohttp", "rich", "msgpack", "uvloop"),
     "messaging.simulation",
 )
-LABORATORY = ("study", "chaos", "simulate")
+LABORATORY = "lab"
 ROLES = ("learner", "syncer", "supervisor", "observer")
 
 
 def answer(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """What `python -m …` does in a process of its own."""
-    command = [sys.executable, "-m", *arguments]
+    """What `python …` does in a process of its own."""
+    command = [sys.executable, *arguments]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env)
 
@@ -62,15 +62,7 @@ def test_help_and_refusals_need_none_of_the_heavy_packages(
         f"loaded = [name for name in {heavy!r} if name in sys.modules]\n"
         "assert not loaded, loaded\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    found = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env=env,
-    )
+    found = answer("-c", code, cwd=tmp_path)
     assert found.returncode == 0, found.stderr
 
 
@@ -79,11 +71,6 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().out
     assert all(name in told for name in COMMANDS)
     assert "python -m islands.<role>" in told
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_its_function(name: str) -> None:
-    assert callable(imported(COMMANDS[name].entry))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -141,19 +128,21 @@ def test_help_shows_what_matters_and_says_how_to_see_the_rest(
         (("demo", "--tokens", "many"), "islands demo: tokens is many; it must be a whole number"),
         (("demo", "--tokens", "0"), "islands demo: tokens is 0; it must be at least 1"),
         (("demo", "--learners", "0"), "islands demo: learners is 0; it must be at least 1"),
-        (("contrl",), "islands: there is no command contrl; did you mean control?"),
-        (
-            ("dance",),
-            "islands: there is no command dance; it must be one of demo, run, check, study",
-        ),
+        (("statsu",), "islands: there is no command statsu; did you mean status?"),
+        (("evaluate",), "islands: there is no command evaluate; did you mean model evaluate?"),
+        (("lab", "chaso", "x"), "islands: there is no command lab chaso; did you mean lab chaos?"),
+        (("lab",), "islands: lab needs a second word; the command must be one of lab chaos, lab"),
+        (("xyz",), "islands: there is no command xyz; islands --help lists them"),
         (("learner",), "islands: there is no command learner; it starts by python -m islands.le"),
-        ((), "islands: no command; it must be one of demo, run, check, study, chaos"),
-        (("--x",), "islands: there is no command --x; it must be one of"),
-        (
-            ("control", "status"),
-            "islands control: neither folder nor supervisor is set; name the run's folder by --f",
-        ),
-        (("control", "--folder", "none"), "islands control: none/hub.json cannot be read"),
+        ((), "islands: no command; islands --help lists them"),
+        (("--x",), "islands: there is no command --x; islands --help lists them"),
+        (("stop",), "islands stop: neither folder nor supervisor is set; name the run's folder by"),
+        (("status", "--folder", "none"), "islands status: none/hub.json cannot be read"),
+        (("init", "x.json"), "islands init: file is x.json; it must be a .yaml file to write"),
+        (("init", "none/x.yaml"), "islands init: none/x.yaml cannot be written: No such file"),
+        (("init", "--learners", "-1"), "islands init: learners is -1; it must be at least 0"),
+        (("init", "--task", "x"), "islands init: task is 'x'; it must be of the form package"),
+        (("init", "--listen", "x:y"), "islands init: listen is 'x:y'; it must be host:port"),
     ],
 )
 def test_a_mistake_ends_with_one_sentence(
@@ -197,7 +186,7 @@ def test_the_package_is_the_command(tmp_path: Path) -> None:
     """Where scripts are not on the path, `python -m islands` does what `islands` does."""
     for arguments in (("--help",), ("run", "--learners", "x"), ("nothing",)):
         package, command = (
-            answer(name, *arguments, cwd=tmp_path) for name in ("islands", "islands.cli")
+            answer("-m", name, *arguments, cwd=tmp_path) for name in ("islands", "islands.cli")
         )
         assert (package.returncode, package.stdout) == (command.returncode, command.stdout)
         assert package.stderr == command.stderr
@@ -208,27 +197,22 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("islands ")
 
 
-def test_a_checkout_without_a_version_says_so(tmp_path: Path) -> None:
-    installed = Path(sysconfig.get_path("purelib"))
-    for each in installed.iterdir():
-        if "islands" not in each.name:
-            (tmp_path / each.name).symlink_to(each)
-    for package in ("islands", "messaging"):
-        (tmp_path / package).symlink_to(ROOT / package)
-    command = [sys.executable, "-S", "-m", "islands", "--version"]
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    found = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=tmp_path, env=env
-    )
-    assert (found.returncode, found.stderr) == (0, "")
-    assert found.stdout == "islands of a checkout, which pip has not installed\n"
+def test_a_checkout_without_a_version_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def version(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == "islands of a checkout, which pip has not installed\n"
 
 
 @pytest.mark.parametrize(
     "arguments", [("--debug", "demo", "--tokens", "0"), ("demo", "--tokens", "0", "--debug")]
 )
 def test_debug_shows_the_traceback(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    found = answer("islands.cli", *arguments, cwd=tmp_path)
+    found = answer("-m", "islands.cli", *arguments, cwd=tmp_path)
     assert found.returncode == 1
     assert "Traceback" in found.stderr
     assert "SettingsError" in found.stderr

@@ -8,10 +8,10 @@ import yaml
 
 from islands.cli.control import show_placed
 from islands.cli.dry_run import Findings, examine
-from islands.cli.islands_table import read_entries
 from islands.cli.parsing import parse
+from islands.cli.run import read_entries
 from islands.protocol.errors import SettingsError
-from islands.settings.commands import ControlOptions
+from islands.settings.commands import AddOptions
 from islands.settings.host import RunOptions
 
 OWN = "tests.engines.folder_engine:FolderEngine"
@@ -88,13 +88,13 @@ def test_a_wrong_table_is_refused_before_anything_begins(
 def test_islands_of_an_entry_are_added_by_name(
     words: list[str], told: tuple[str, int] | None
 ) -> None:
-    arguments = ["add", *words, "--folder", "runs/x"]
+    arguments = [*words, "--folder", "runs/x"]
     if told is None:
-        with pytest.raises(SettingsError, match="add is told"):
-            parse(ControlOptions, arguments, program="islands control", description="")
+        with pytest.raises(SettingsError, match="it must be a number, at least 1, or"):
+            parse(AddOptions, arguments, program="islands add")
         return
-    options, _ = parse(ControlOptions, arguments, program="islands control", description="")
-    assert (options.name, options.count) == told
+    options, _ = parse(AddOptions, arguments, program="islands add")
+    assert (options.entry, options.count) == told
 
 
 def test_an_operator_sees_who_is_placed_where(capsys: pytest.CaptureFixture[str]) -> None:

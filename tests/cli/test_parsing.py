@@ -2,7 +2,7 @@
 
 import errno
 import os
-import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,15 +11,20 @@ import msgspec
 import pytest
 
 from islands.cli.command import main
-from islands.cli.commands import COMMANDS
 from islands.cli.parsing import Common, parse
 from islands.lab.settings.fleets import GoodputOptions
-from islands.protocol.errors import REPLACED, FencedError, OutdatedError, SettingsError, unusable
-from islands.protocol.messages.control import Verb
+from islands.protocol.errors import (
+    REPLACED,
+    FencedError,
+    IslandsError,
+    OutdatedError,
+    SettingsError,
+    unusable,
+)
 from islands.protocol.settings.choices import Automatic, PaceBy
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
-from islands.settings.commands import ControlOptions
+from islands.settings.commands import AddOptions, OperatorOptions, RemoveOptions
 from islands.settings.host import (
     LearnerOptions,
     ObserverOptions,
@@ -32,7 +37,10 @@ T = TypeVar("T")
 
 PROGRAMS: dict[type, str] = {
     RunOptions: "islands run",
-    ControlOptions: "islands control",
+    AddOptions: "islands add",
+    GoodputOptions: "islands lab simulate goodput",
+    OperatorOptions: "islands stop",
+    RemoveOptions: "islands drain",
     SyncerOptions: "python -m islands.syncer",
     SupervisorOptions: "python -m islands.supervisor",
     LearnerOptions: "python -m islands.learner",
@@ -161,7 +169,9 @@ def test_dashes_and_underscores_are_the_same() -> None:
     arguments = ["--token-file", "a-b", "--dry-run", "--step-time-s", "0.5"]
     options, common = parse(SyncerOptions, arguments, program="islands.syncer", description="")
     assert options.connecting.token_file == Path("a-b")
-    assert common == Common(dry_run=True, step_time_s=0.5, given=frozenset({"token_file"}))
+    assert replace(common, words=()) == Common(
+        dry_run=True, step_time_s=0.5, given=frozenset({"token_file"})
+    )
 
 
 def test_an_option_of_two_groups_is_set_in_both() -> None:
@@ -169,12 +179,11 @@ def test_an_option_of_two_groups_is_set_in_both() -> None:
     assert found.listening.tls_certificate == found.connecting.tls_certificate == Path("c.pem")
 
 
-def test_an_operators_wish_needs_no_names() -> None:
-    """`islands control drain NAME`."""
-    found = read(ControlOptions, "drain", "learner-1", "--folder", "runs/x")
-    assert (found.verb, found.target, found.count) == (Verb.DRAIN, "learner-1", 1)
-    assert read(ControlOptions, "add", "3", "--folder", "x").count == 3
-    assert read(ControlOptions, "--folder", "x").verb is Verb.STATUS
+def test_what_a_command_is_about_needs_no_option() -> None:
+    """`islands drain NAME`."""
+    found = read(RemoveOptions, "learner-1", "--folder", "runs/x")
+    assert (found.name, found.folder) == ("learner-1", Path("runs/x"))
+    assert read(AddOptions, "3", "--folder", "x").count == 3
 
 
 # --- print_config -----------------------------------------------------------------------------
@@ -243,7 +252,20 @@ def test_printed_settings_read_back_as_the_same(
         ("run: {learning_rate: -1}", "run.learning_rate is -1.0; it must be above 0, and finite"),
         ("run: {outer: {momentum: 1}}", "run.outer.momentum is 1.0; it must be in [0, 1)"),
         ("run: {timing: {evict_s: 1}}", "run.timing.evict_s is 1.0; it must be at least suspect_s"),
+        ("a: " + "[" * 20_000, "a.yaml, line 1: it is nested deeper than 16 levels"),
+        ("- " * 5000, "a.yaml, line 1: it is nested deeper than 16 levels"),
+        (
+            "task_settings: " + "[" * 16 + "]" * 16,
+            "a.yaml, line 1: it is nested deeper than 16 levels",
+        ),
+        ("a: &a\n  b: *a\n", "a.yaml, line 2: write out what the alias *a stands for"),
+        ("a: &a [1]\nb: [*a, *a]\n", "a.yaml, line 2: write out what the alias *a stands for"),
+        ("# " + "x" * (1 << 18), "a.yaml holds no settings: it has more than 262144 bytes"),
+        ("a: " + "1" * 5000, "a.yaml holds a value that is not what its tag says"),
+        ("a: 2025-99-99", "a.yaml holds a value that is not what its tag says"),
+        ("a: !!timestamp x", "a.yaml holds a value that is not what its tag says"),
     ],
+    ids=lambda text: text[:24],
 )
 def test_a_file_is_refused_in_a_sentence(text: str, sentence: str) -> None:
     told = refusal(RunOptions, write("a.yaml", text + "\n"))
@@ -253,40 +275,30 @@ def test_a_file_is_refused_in_a_sentence(text: str, sentence: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "arguments", "sentence"),
+    ("command", "line", "sentence"),
     [
-        (RunOptions, ("--lerners", "2"), "unknown option --lerners; did you mean --learners?"),
-        (RunOptions, ("--run.evict_s", "2"), "did you mean --run.timing.evict_s?"),
-        (RunOptions, ("--learners",), "--learners needs a value: a whole number"),
-        (RunOptions, ("--learners", "x"), "learners is x; it must be a whole number"),
-        (
-            RunOptions,
-            ("--run.quorum", "x"),
-            "run.quorum is x; it must be a whole number, or auto, or null",
-        ),
-        (
-            RunOptions,
-            ("--run.quorum", "1e3"),
-            "run.quorum is 1e3; it must be a whole number, or auto, or null",
-        ),
-        (RunOptions, ("a.yaml", ""), "unexpected argument ''; options begin with --"),
-        (RunOptions, ("--learners.x=1",), "unknown option --learners.x; did you mean --learners?"),
-        (RunOptions, ("--token", "hush"), "--token would show a secret"),
-        (RunOptions, ("--token=hush",), "--token would show a secret"),
-        (RunOptions, ("--zz=hush",), "unknown option --zz; --help all lists what there is"),
-        (RunOptions, ("no.yaml",), "the config no.yaml cannot be read: No such file or directory"),
-        (RunOptions, ("no.yaml", "b"), "unexpected argument 'b'"),
-        (RunOptions, ("--config",), "--config: expected one argument"),
-        (RunOptions, ("--step_time_s", "0"), "step_time_s is 0.0; it must be above 0"),
-        (LearnerOptions, ("--run.seed", "1"), "islands run has it, python -m islands.learner has"),
-        (LearnerOptions, ("--tok", "x"), "unknown option --tok"),
-        (ControlOptions, ("dance", "--folder", "x"), "verb is dance; it must be one of status"),
+        (RunOptions, "--lerners 2", "unknown option --lerners; did you mean --learners?"),
+        (RunOptions, "--run.evict_s 2", "did you mean --run.timing.evict_s?"),
+        (RunOptions, "--learners", "--learners needs a value: a whole number"),
+        (RunOptions, "--learners x", "learners is x; it must be a whole number"),
+        (RunOptions, "--run.quorum x", "quorum is x; it must be a whole number, or auto, or null"),
+        (RunOptions, "--run.quorum 1e3", "quorum is 1e3; it must be a whole number, or auto, or"),
+        (RunOptions, "a.yaml ''", "unexpected argument ''; options begin with --"),
+        (RunOptions, "--learners.x=1", "unknown option --learners.x; did you mean --learners?"),
+        (RunOptions, "--token hush", "--token would show a secret"),
+        (RunOptions, "--token=hush", "--token would show a secret"),
+        (RunOptions, "--zz=hush", "unknown option --zz; --help all lists what there is"),
+        (RunOptions, "no.yaml", "the config no.yaml cannot be read: No such file or directory"),
+        (RunOptions, "no.yaml b", "unexpected argument 'b'"),
+        (RunOptions, "--config", "--config: expected one argument"),
+        (RunOptions, "--step_time_s 0", "step_time_s is 0.0; it must be above 0"),
+        (LearnerOptions, "--run.seed 1", "islands run has it, python -m islands.learner has"),
+        (LearnerOptions, "--tok x", "unknown option --tok"),
+        (OperatorOptions, "x", "unexpected argument 'x'; the run's folder is named by --folder"),
     ],
 )
-def test_a_command_line_is_refused_in_a_sentence(
-    command: type, arguments: tuple[str, ...], sentence: str
-) -> None:
-    told = refusal(command, *arguments)
+def test_a_command_line_is_refused_in_a_sentence(command: type, line: str, sentence: str) -> None:
+    told = refusal(command, *shlex.split(line))
     assert sentence in told
     assert "\n" not in told
     assert "hush" not in told
@@ -295,7 +307,7 @@ def test_a_command_line_is_refused_in_a_sentence(
 @pytest.mark.parametrize(
     ("command", "variable", "value", "sentence"),
     [
-        (ControlOptions, "ISLANDS_CONTROL_VERB", "stop", "unknown environment variable"),
+        (RemoveOptions, "ISLANDS_REMOVE_NAME", "a", "unknown environment variable"),
         (LearnerOptions, "ISLANDS_LEARNER_DEVICE", "0", "did you mean ISLANDS_LEARNER_DEVICES?"),
         (
             LearnerOptions,
@@ -334,83 +346,37 @@ def test_a_mistake_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str
         main(lambda *_: 0, RunOptions, [*given, "--debug"], program="islands run", description="")
 
 
-def test_the_exit_code_is_that_of_the_command() -> None:
-    def interrupted(*_: object) -> int:
-        raise KeyboardInterrupt
-
-    assert main(lambda *_: 1, RunOptions, [], program="islands run", description="") == 1
-    assert main(interrupted, RunOptions, [], program="islands run", description="") == 130
-
-
-def test_what_was_replaced_has_an_exit_code_of_its_own() -> None:
-    def replaced(*_: object) -> int:
-        message = "a newer syncer owns the journal"
-        raise FencedError(message)
-
-    assert main(replaced, RunOptions, [], program="islands run", description="") == REPLACED
-
-
-def test_a_syncer_with_an_older_journal_is_to_be_started_again() -> None:
-    def outdated(*_: object) -> int:
-        message = "this journal is an older copy"
-        raise OutdatedError(message)
-
-    assert main(outdated, RunOptions, [], program="islands run", description="") == 1
+def full(number: int) -> IslandsError:
+    return unusable("the run folder r cannot be written", OSError(number, os.strerror(number)))
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(errno.ENOSPC, 1), (errno.EDQUOT, 1), (errno.EIO, 1), (errno.EACCES, 2)]
+    ("ended", "code"),
+    [
+        (None, 0),
+        (KeyboardInterrupt(), 130),
+        (FencedError("a newer syncer owns the journal"), REPLACED),
+        (OutdatedError("this journal is an older copy"), 1),
+        (full(errno.ENOSPC), 1),
+        (full(errno.EDQUOT), 1),
+        (full(errno.EIO), 1),
+        (full(errno.EACCES), 2),
+    ],
 )
-def test_a_start_on_a_full_disk_may_be_tried_again(
-    number: int, code: int, capsys: pytest.CaptureFixture[str]
+def test_the_exit_code_says_whether_a_start_may_be_tried_again(
+    ended: BaseException | None, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def entry(_: RunOptions, __: Common) -> int:
-        raise unusable("the run folder r cannot be written", OSError(number, os.strerror(number)))
+    def entry(*_: object) -> int:
+        if ended is not None:
+            raise ended
+        return 0
 
     assert main(entry, RunOptions, [], program="islands run", description="") == code
-    sentence = f"islands run: the run folder r cannot be written: {os.strerror(number)}\n"
+    sentence = "" if code in (0, 130) else f"islands run: {ended}\n"
     assert capsys.readouterr().err == sentence
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name.startswith("simulate ")])
-def test_a_command_that_is_told_nothing_has_its_own_defaults(name: str) -> None:
-    options_class: type[object] = COMMANDS[name].options
-    found, _ = parse(options_class, [], program=f"islands {name}", description="")
-    assert found == options_class()
-
-
 def test_another_preset_leaves_what_a_command_needs() -> None:
-    words = ["--preset", "diloco"]
-    found, _ = parse(GoodputOptions, words, program="islands simulate goodput", description="")
+    assert read(GoodputOptions) == GoodputOptions()
+    found = read(GoodputOptions, "--preset", "diloco")
     assert found.run == replace(PRESETS[Preset.DILOCO], timing=GoodputOptions().run.timing)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("a: " + "[" * 20_000, "nested deeper than 16"),
-        ("- " * 5000, "nested deeper than 16"),
-        ("task_settings: " + "[" * 16 + "]" * 16, "nested deeper than 16"),
-        ("a: &a\n  b: *a\n", r"line 2: write out what the alias \*a stands for"),
-        ("a: &a [1]\nb: [*a, *a]\n", "write out what the alias"),
-        ("# " + "x" * (1 << 18), "more than 262144 bytes"),
-        ("a: " + "1" * 5000, "a value that is not what its tag says"),
-        ("a: 2025-99-99", "a value that is not what its tag says"),
-        ("a: !!timestamp x", "a value that is not what its tag says"),
-    ],
-    ids=[
-        "deep",
-        "deep lists",
-        "17 levels",
-        "itself",
-        "alias",
-        "huge",
-        "long number",
-        "no date",
-        "no time",
-    ],
-)
-def test_a_file_that_is_no_settings_ends_in_one_sentence(text: str, says: str) -> None:
-    told = refusal(RunOptions, "--config", write("a.yaml", text))
-    assert re.search(says, told)
-    assert told.startswith("a.yaml")

@@ -119,5 +119,5 @@ def test_the_next_commands_can_be_copied() -> None:
     show_next(console, folder, generates=True)
     assert isinstance(console.file, io.StringIO)
     lines = [line.strip() for line in console.file.getvalue().splitlines()]
-    assert f"islands export {folder} model.safetensors" in lines
-    assert f"islands generate {folder}" in lines
+    assert f"islands model export {folder} model.safetensors" in lines
+    assert f"islands model generate {folder} --prompt TEXT" in lines

@@ -153,7 +153,7 @@ async def open_room(folder: Path) -> AsyncIterator[Room]:
 
 async def control(room: Room, *words: object, code: int = 0) -> Program:
     """Tell the run in the folder `run` something."""
-    told = await room.run("islands.cli", "control", "--folder", room.folder / "run", *words)
+    told = await room.run("islands.cli", *words, "--folder", room.folder / "run")
     assert told.process.returncode == code, told
     return told
 

@@ -86,7 +86,7 @@ def total(run: Mapping[str, int], learners: Mapping[str, int]) -> Total:
 
 
 def of_status(document: bytes | str) -> Total:
-    """`/status`, and `islands control status --json`."""
+    """`/status`, and `islands status --json`."""
     told = json.loads(document)
     return total(told, {row["name"]: row["tokens"] for row in told["learners"]})
 

@@ -141,8 +141,8 @@ async def test_a_wrong_token(run: Honest, tmp_path: Path) -> None:
 async def test_a_command_without_the_key_of_the_run(run: Honest, tmp_path: Path) -> None:
     key = secret(tmp_path, "this-is-not-the-key-of-the-run\n")
     told = await run.room.run(
-        *("islands.cli", "control", "--supervisor", run.address, "--token_file", run.token),
-        *("--key_file", key, "stop"),
+        *("islands.cli", "stop", "--supervisor", run.address, "--token_file", run.token),
+        *("--key_file", key),
     )
     assert told.process.returncode == 1, told
     assert "not made with the run's key" in told.out

@@ -15,7 +15,7 @@ TIMED = ("gap_most_s", "step_rate_least", "back_most_s")
 @pytest.mark.long("tests/lab/world/test_faults.py::test_seed_keeps_every_promise")
 def test_five_faults_break_no_promise(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     untimed = [word for name in TIMED for word in (f"--{name}", "null")]
-    code = main(["chaos", str(QUICK), "--folder", str(tmp_path / "run"), *untimed])
+    code = main(["lab", "chaos", str(QUICK), "--folder", str(tmp_path / "run"), *untimed])
     told = capfd.readouterr().out
     assert code == 0, told
     assert "Every promise was kept under 5 faults" in told

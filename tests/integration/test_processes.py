@@ -25,7 +25,7 @@ from islands.protocol.messages.control import CommandAnswer, StepFigures, Verb
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.run.roles import journal_disk
-from islands.settings.commands import ControlOptions
+from islands.settings.commands import OperatorOptions
 from tests.integration.fleet import WatchedHub, make_fleet, running
 from tests.integration.programs import (
     LIMIT_S,
@@ -67,7 +67,7 @@ def fleet(
 
 async def stop(folder: Path) -> CommandAnswer:
     """Ask the hub of a folder for a proper end."""
-    options = ControlOptions(Verb.STOP, folder=folder)
+    options = OperatorOptions(folder=folder)
     return await tell(target_of(options), Verb.STOP, "", 1)
 
 
@@ -603,7 +603,7 @@ async def test_a_syncer_alone_is_a_hub(tmp_path: Path) -> None:
             *("islands.syncer", "--config", config, "--folder", "run", "--token_file", token)
         )
         line = await room.wait(lambda: learner_command(hub.err))
-        words = line.replace("TOKEN", str(token)).split()[2:]
+        words = line.replace("TOKEN", str(token)).split()
         learners = [room.start(*words, "--name", name) for name in PAIR]
         for program in (hub, *learners):
             assert await room.ended(program) == 0, program
@@ -616,7 +616,7 @@ async def test_a_syncer_alone_is_a_hub(tmp_path: Path) -> None:
 def learner_command(banner: str) -> str:
     """The line of a banner that is to be pasted on other hosts."""
     lines = [line.strip() for line in banner.splitlines()]
-    return next((line for line in lines if line.startswith("python -m islands.learner")), "")
+    return next((line for line in lines if line.startswith("islands join")), "")
 
 
 def make_token(folder: Path) -> Path:
@@ -635,7 +635,7 @@ async def test_secrets_are_nowhere_to_be_seen(tmp_path: Path) -> None:
     async with open_room(tmp_path) as room:
         run = room.start("islands.cli", "run", config, "--folder", folder)
         await room.wait(lambda: merges(folder) > 2)
-        await room.run("islands.cli", "control", "--folder", folder, "status")
+        await room.run("islands.cli", "status", "--folder", folder)
         assert leaks(room, [folder / "token", folder / "key"]) == []
         assert not [pid for pid in sorted(pids(folder).values()) if not uses_uvloop(pid)]
         await stop(folder)

@@ -84,7 +84,7 @@ async def test_the_readme_leads_two_hosts_to_the_end_of_a_run(
         (other.folder / "token").write_bytes((hub.folder / "token").read_bytes())
         (other.folder / "token").chmod(0o600)
         run = paste(hub, start_hub)
-        await hub.wait(lambda: "python -m islands.learner" in run.err, LIMIT_S)
+        await hub.wait(lambda: "islands join" in run.err, LIMIT_S)
         assert f"--supervisor ws://{HUB}:7070/supervisor --token_file" in run.err
         first = paste(other, start_learner)
         second = paste(hub, start_learner.replace("--name first", "--name second"))
@@ -97,11 +97,11 @@ async def test_the_readme_leads_two_hosts_to_the_end_of_a_run(
         await hub.wait(lambda: most_merged(folder) == 2, LIMIT_S)
         await other.wait(lambda: "bits_per_byte" in observer.err, LIMIT_S)
         (other.folder / "key").write_bytes((hub.folder / "token.key").read_bytes())
-        status = paste(other, ask_from_afar.replace("--tls_ca hub.pem ", ""))
+        status = paste(other, ask_from_afar.replace(" --tls_ca hub.pem", ""))
         assert await other.ended(status) == 0, status
         assert "goes on with 2 learners" in status.out
         assert await hub.ended(paste(hub, make_certificate)) == 0
-        stop = paste(hub, "islands control --folder runs/two-hosts stop")
+        stop = paste(hub, "islands stop --folder runs/two-hosts")
         assert await hub.ended(stop) == 0, stop
         for room, program in ((hub, run), (other, first), (hub, second), (other, observer)):
             assert await room.ended(program, LIMIT_S) == 0, program

@@ -7,9 +7,8 @@ import pytest
 
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import NAME
-from islands.protocol.messages.control import Verb
 from islands.protocol.settings.addresses import hub_urls, split_address
-from islands.settings.commands import ControlOptions, DemoOptions
+from islands.settings.commands import AddOptions, DemoOptions, OperatorOptions, RemoveOptions
 from islands.settings.groups import (
     ConnectOptions,
     ListenOptions,
@@ -48,11 +47,10 @@ WRONG = [
     (ObserverOptions, {"evaluate_every_s": 0.0}, "evaluate_every_s is 0.0"),
     (ObserverOptions, {"name": ""}, "name is ''"),
     (DemoOptions, {"learners": 0}, "learners is 0; it must be at least 1"),
-    (ControlOptions, {}, "neither folder nor supervisor is set"),
-    (ControlOptions, {"supervisor": ("a",)}, "key_file is not set"),
-    (ControlOptions, {"folder": Path("r"), "verb": Verb.DRAIN}, "drain needs the name"),
-    (ControlOptions, {"folder": Path("r"), "target": "x"}, "status takes nothing, but 'x'"),
-    (ControlOptions, {"folder": Path("r"), "verb": Verb.ADD, "target": "0"}, "add is told '0'"),
+    (OperatorOptions, {}, "neither folder nor supervisor is set"),
+    (OperatorOptions, {"supervisor": ("a",)}, "key_file is not set"),
+    (RemoveOptions, {"folder": Path("r")}, "name is not set; name a learner"),
+    (AddOptions, {"folder": Path("r"), "learners": "0"}, "learners is '0'"),
 ]
 
 

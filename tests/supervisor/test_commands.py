@@ -218,7 +218,7 @@ def test_too_many_learners_are_not_added(count: int) -> None:
 def test_where_nothing_is_launched_a_learner_is_started_by_hand() -> None:
     answer = Desk().command(Verb.ADD)
     assert not answer.done
-    assert "python -m islands.learner --supervisor ws://hub:7070/supervisor" in answer.told
+    assert "islands join --supervisor ws://hub:7070/supervisor" in answer.told
 
 
 # -------------------------------------------------------------------------- pause, resume, stop

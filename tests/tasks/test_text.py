@@ -85,8 +85,8 @@ def test_unlike_shards_are_stretches_of_the_text(folder: Path) -> None:
 
 def test_what_tokenize_made_is_read_as_it_is(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "tokens"
-    assert main(["tokenize", str(folder), "--out", str(out)]) == 0
-    assert main(["tokenize", str(folder), "--out", str(out)]) == 2
+    assert main(["data", "tokenize", str(folder), "--out", str(out)]) == 0
+    assert main(["data", "tokenize", str(folder), "--out", str(out)]) == 2
     batch, _ = next(tiny(out).batches(ShardKey(0, 0), 0))
     assert not (tmp_path / "cache").exists()
     again, _ = next(tiny(folder).batches(ShardKey(0, 0), 0))
@@ -117,7 +117,7 @@ def test_tokenize_reads_a_saved_dataset(
     datasets = pytest.importorskip("datasets", reason="needs the extra hugging-face")
     texts = [path.read_text() for path in sorted(folder.iterdir())]
     datasets.Dataset.from_dict({"story": texts}).save_to_disk(tmp_path / "saved")
-    command = ["tokenize", str(tmp_path / "saved"), "--out", str(tmp_path / "tokens")]
+    command = ["data", "tokenize", str(tmp_path / "saved"), "--out", str(tmp_path / "tokens")]
     assert main(command) == 2
     assert "has no text in a column 'text'; name the one that has it as" in capsys.readouterr().err
     assert main([*command, "--json_field", "story"]) == 0
@@ -137,14 +137,14 @@ def test_tokens_replace_nothing(
     else:
         out.mkdir()
         (out / "mine").touch()
-    assert main(["tokenize", str(tmp_path / "no such text"), "--out", str(out)]) == 2
+    assert main(["data", "tokenize", str(tmp_path / "no such text"), "--out", str(out)]) == 2
     assert re.search(rf"out is (not empty|a {kind}); name a folder", capsys.readouterr().err)
 
 
 def test_byte_pairs_train_too(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     out = tmp_path / "pairs"
-    assert main(["tokenize", str(folder), "--vocabulary", "270", "--out", str(out)]) == 0
+    assert main(["data", "tokenize", str(folder), "--vocabulary", "270", "--out", str(out)]) == 0
     task = tiny(out)
     assert task.model.vocabulary <= 270
     assert next(task.batches(ShardKey(0, 0), 0))[0].tokens.dtype == np.uint16
@@ -200,7 +200,9 @@ def test_it_continues_a_text(folder: Path, tmp_path: Path, tokens: str) -> None:
     if tokens == "pairs":
         pytest.importorskip("tokenizers")
         out = tmp_path / "pairs"
-        assert main(["tokenize", str(folder), "--vocabulary", "270", "--out", str(out)]) == 0
+        assert (
+            main(["data", "tokenize", str(folder), "--vocabulary", "270", "--out", str(out)]) == 0
+        )
         task = tiny(out)
     assert isinstance(task, Sampler)
     trainer = JaxTrainer(task, 1)

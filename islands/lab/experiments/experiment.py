@@ -1,7 +1,7 @@
 """An experiment: runs on a virtual clock, which are played side by side and compared in a table.
 
 Each module of an experiment ends with an `EXPERIMENT`, which says what is its own: its runs, how
-one of them is played, and the table, figures and pictures of their results. `islands simulate`
+one of them is played, and the table, figures and pictures of their results. `islands lab simulate`
 does the rest.
 """
 

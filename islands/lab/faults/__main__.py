@@ -1,4 +1,4 @@
-"""`python -m islands.lab.faults FOLDER`: the hub of a run that `islands chaos` injects faults into.
+"""`python -m islands.lab.faults FOLDER`: the hub of a run into which `islands lab chaos` injects.
 
 It is the hub of `islands run`, whose processes can be struck (`victim.py`), and it writes down each
 report the moment that it hears it. It starts the process of each name that comes on its standard

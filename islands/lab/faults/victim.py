@@ -1,7 +1,7 @@
 """A process of a run that can be told to hang: `python -m islands.lab.faults.victim MODULE …`.
 
 It runs a module as `python -m MODULE` does. After `HANG`, the next step of its device, which has to
-sleep only, takes for ever. Only `islands chaos` starts such processes. Their tapes are written
+sleep only, takes for ever. Only `islands lab chaos` starts such processes. Their tapes are written
 through, entry by entry, so that a process which is killed has recorded all it did.
 """
 

@@ -1,4 +1,4 @@
-"""Options of `islands chaos SCENARIO`: a run, and faults that are injected into it."""
+"""Options of `islands lab chaos SCENARIO`: a run, and faults that are injected into it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ def sleeping() -> RunFile:
 
 @dataclass(frozen=True, slots=True)
 class ChaosOptions:
-    """`islands chaos`: injects faults into a run, and judges what came of it.
+    """`islands lab chaos`: injects faults into a run, and judges what came of it.
 
     Args:
         file: what the run is; by default its devices only sleep. The faults decide how long it

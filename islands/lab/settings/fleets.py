@@ -1,4 +1,4 @@
-"""Options of `islands simulate FILE` and `islands simulate goodput`."""
+"""Options of `islands lab simulate FILE` and `islands lab simulate goodput`."""
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -34,7 +34,7 @@ def check_unlike(seeds: tuple[int, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GoodputOptions:
-    """`islands simulate goodput`: what is left of a fleet's chip-time when chips fail.
+    """`islands lab simulate goodput`: what is left of a fleet's chip-time when chips fail.
 
     The supervisor, the syncer and the learners are those of a real run, on a virtual clock; what
     they step on is chips that fail at random.
@@ -104,7 +104,7 @@ class GoodputOptions:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonOptions:
-    """`islands simulate FILE`: fleets of learners on a virtual clock, compared.
+    """`islands lab simulate FILE`: fleets of learners on a virtual clock, compared.
 
     Args:
         preset: algorithm whose settings are the defaults under `run`; a fleet may name its own.

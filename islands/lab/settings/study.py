@@ -1,4 +1,4 @@
-"""Options of `islands study FILE`."""
+"""Options of `islands lab study FILE`."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from islands.settings.groups import DEFAULT_TASK
 
 @dataclass(frozen=True, slots=True)
 class StudyOptions:
-    """`islands study`: compares settings at equal tokens, on a virtual clock.
+    """`islands lab study`: compares settings at equal tokens, on a virtual clock.
 
     Args:
         preset: algorithm whose settings are the defaults under `run`; a cell may name its own.

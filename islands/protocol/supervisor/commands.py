@@ -122,7 +122,7 @@ def _forget(memory: SupervisorMemory, target: str, now_s: float) -> Answer:
 
 def _add(memory: SupervisorMemory, kind: str, number: int) -> Answer:
     if not memory.launched:
-        command = f"python -m islands.learner --supervisor {memory.address}"
+        command = f"islands join --supervisor {memory.address}"
         return False, f"nothing is launched here; start a learner by hand, on its host: {command}"
     if not 1 <= number <= ADDED_MAX:
         return False, f"{number} learners cannot be added; it must be 1 to {ADDED_MAX}"

@@ -56,7 +56,7 @@ class PairTokenizer:
         if end is None:
             raise DataError(
                 f"the tokenizer has no token that ends a document: none of {', '.join(ENDS)}; add "
-                "one to it as a special token, or learn pairs with `islands tokenize`"
+                "one to it as a special token, or learn pairs with `islands data tokenize`"
             )
         self.end = end
         self.text: str = trained.to_str()

@@ -191,7 +191,7 @@ def test_the_command_writes_table_figures_and_plot(
         "name: two\nrun: {interval_steps: 8, fragments: 8}\n"
         "fleets:\n  one: {learners: [{}, {from_step: 6}], step_s: 1, steps: 16}\n"
     )
-    assert main(["simulate", str(file), "--folder", str(tmp_path / "out")]) == 0
+    assert main(["lab", "simulate", str(file), "--folder", str(tmp_path / "out")]) == 0
     assert "no promise was broken" in capsys.readouterr().out
     assert {each.name for each in (tmp_path / "out").iterdir()} == {
         "two.md",

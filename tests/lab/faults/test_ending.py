@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from islands.cli.chaos import _stoppable
+from islands.cli.lab import stoppable
 from islands.lab.faults.__main__ import read_orders
 from islands.lab.faults.fleet import Fleet, HubSettings
 from islands.lab.faults.verdict import NO_GAP, Control, ScenarioResult
@@ -53,7 +53,7 @@ async def test_a_scenario_that_is_told_to_end_says_so_in_a_sentence() -> None:
         finally:
             ended.append(True)
 
-    running = asyncio.create_task(_stoppable(playing()))
+    running = asyncio.create_task(stoppable(playing()))
     await begun.wait()
     os.kill(os.getpid(), signal.SIGTERM)
     with pytest.raises(IslandsError, match="SIGTERM ended the scenario"):

@@ -135,7 +135,7 @@ def test_a_study_goes_on_where_it_stopped(
 ) -> None:
     file, folder = tmp_path / "study.yaml", tmp_path / "results"
     file.write_text(yaml.safe_dump(FILE))
-    arguments = ["study", str(file), "--folder", str(folder)]
+    arguments = ["lab", "study", str(file), "--folder", str(folder)]
     assert main(arguments) == 0
     told = capsys.readouterr().out
     assert "[2/2]" in told
@@ -160,7 +160,7 @@ def test_two_studies_do_not_use_one_folder(
     file, folder = tmp_path / "study.yaml", tmp_path / "results"
     file.write_text(yaml.safe_dump(FILE))
     with prepare(folder):
-        assert main(["study", str(file), "--folder", str(folder)]) == 2
+        assert main(["lab", "study", str(file), "--folder", str(folder)]) == 2
     assert "is in use by another study" in capsys.readouterr().err
 
 
@@ -176,7 +176,7 @@ def test_a_folder_that_cannot_be_written_to_is_told_at_once(
     file, folder = tmp_path / "study.yaml", tmp_path / "results"
     file.write_text(yaml.safe_dump(FILE))
     folder.write_text("a file")
-    assert main(["study", str(file), "--folder", str(folder)]) == 2
+    assert main(["lab", "study", str(file), "--folder", str(folder)]) == 2
     told = capsys.readouterr()
     assert told.out == ""
     assert f"the folder {folder} cannot be used" in told.err
@@ -198,5 +198,5 @@ def test_a_figure_that_the_task_has_not_is_told(
     prepare(tmp_path).close()
     for trial in trials_of(options):
         write(tmp_path, trial, result(1.0))
-    assert main(["study", str(file)]) == 2
+    assert main(["lab", "study", str(file)]) == 2
     assert "metric is 'accuracy'; the task's evaluation has loss" in capsys.readouterr().err
