@@ -143,8 +143,8 @@ def bare_handler(chunk: int) -> Callable[[web.BaseRequest], Awaitable[web.Stream
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         websocket = web.WebSocketResponse(compress=False, max_msg_size=2 * MIB)
         await websocket.prepare(request)
-        async for message in websocket:
-            move = Move(**json.loads(message.data))
+        async for asked in websocket:
+            move = Move(**json.loads(asked.data))
             if move.down:
                 await send_bare(websocket, move, chunk)
             else:
