@@ -37,7 +37,7 @@ def test_the_command_prints_a_bill(tmp_path: Path, capsys: pytest.CaptureFixture
         (("run", "--prices", "none.yaml"), "none.yaml cannot be read: No such file"),
         (
             ("run", "--prices", "wrong.yaml"),
-            "wrong.yaml: prices is not known; it may have currency",
+            "wrong.yaml: Object contains unknown field `prices`",
         ),
         (("run", "--prices", "few.yaml"), "few.yaml: nobody tells where learner-0 ran"),
         (
