@@ -89,7 +89,7 @@ def test_a_name_from_afar_cannot_steer_the_terminal() -> None:
         ("cost", "folder is not set; name the folder of a run"),
         ("cost none", "there is no folder none"),
         ("cost bill --prices none.yaml", "none.yaml cannot be read: No such file"),
-        ("cost bill --prices wrong.yaml", "wrong.yaml: prices is not known; it may have currency"),
+        ("cost bill --prices wrong.yaml", "wrong.yaml: Object contains unknown field `prices`"),
         ("cost bill --prices few.yaml", "few.yaml: nobody tells where learner-0 ran"),
         (
             "cost bill --prices some.yaml",
