@@ -1,7 +1,7 @@
 """Encode contributions for the wire and decode them: float32 values to bytes and back.
 
 A format encodes a whole fragment into one flat buffer of bytes, codes first and then whatever
-scales or indices it needs, so a new format is a new entry of `QUANTIZERS` and nothing else changes.
+scales or indices it needs. A new format is an entry of `QUANTIZERS`, and a member of `Precision`.
 `block_codecs` defines the lossy ones, and `top_k` the sparse one. Bytes are little-endian, as every
 accelerator host is.
 """

@@ -1,10 +1,13 @@
 """The clock of the learning rate: a learner's estimate of the fleet's clock between two updates.
 
 The fleet's clock counts H/P steps per opened round, so it is the pace-setting learner's step count;
+with a budget of tokens it is the part of that which is used up (`RunSettings.clock_after`).
 `RunSettings.learning_rate_at` derives the learning rate from it. Every update carries it, and
 between two of them own steps count, up to the next value that is due:
 
     clock = carried + min(own steps since it was carried, H/P)
+
+So while the syncer is away the learning rate stands, and steps go on.
 
 Of one syncer's values the highest counts, for updates may overtake each other. A new syncer's
 values count from its first one on, even if its journal lags behind the last syncer's.

@@ -98,7 +98,8 @@ class GossipRule(StrEnum):
 class Precision(StrEnum):
     """Element type of a contribution on the wire; a setting may leave the choice to each pull.
 
-    A codec is a member here, an entry of `islands.numerics.codecs.QUANTIZERS`, and nothing else.
+    A codec is a member here and an entry of `islands.numerics.codecs.QUANTIZERS`. Members stand in
+    the order in which `adaptive` tries them, the finest first.
     """
 
     FLOAT32 = "float32"

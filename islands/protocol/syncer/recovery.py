@@ -1,7 +1,7 @@
 """Recovery: the state that a restarted syncer reads, and whether the run may be resumed.
 
-A standby would take over from here, with the same state. How the journal is read is in
-`islands/syncer/journal.py`.
+A standby would take over with the same state: `Journal.take_over` (`islands/syncer/journal.py`)
+reads it, and `SyncerActor` begins with it.
 
 ======================================  =======================================================
 the journal is of another run           refused
