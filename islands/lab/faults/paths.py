@@ -82,7 +82,7 @@ class Paths:
         if unmet:
             return f"no connection of {', '.join(unmet)} passed the proxy"
         if fault.kind is FaultKind.RESET and self._resets(fault, names) == before:
-            return f"it struck nothing in {fault.for_s:g} s"
+            return f"it reset nothing in {fault.for_s:g} s"
         return ""
 
     def _resets(self, fault: Fault, names: tuple[str, ...]) -> int:

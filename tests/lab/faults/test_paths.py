@@ -70,7 +70,7 @@ async def test_a_reset_that_never_came_did_not_take_place() -> None:
         reader, writer = await asyncio.open_connection(HOST, paths.ports.hub_proxy)
         writer.write(b"hello")
         assert await reader.readexactly(5) == b"hello"
-        assert await paths.break_for(idle, ["learner-1"]) == "it injected nothing in 0.01 s"
+        assert await paths.break_for(idle, ["learner-1"]) == "it reset nothing in 0.01 s"
         breaking = asyncio.create_task(paths.break_for(busy, ["learner-1"]))
         await asyncio.sleep(0)
         writer.write(bytes(1000))
