@@ -3,8 +3,9 @@
     with open_pair(near=Shape(rate="20mbit", queue="100ms")) as (near, far):
         server = far.popen([sys.executable, "-m", "...", "--host", far.address])
         near.run([sys.executable, "-m", "...", "--to", far.address])
+        far.drop(Drop.INCOMING)   # a one-way cut, seen from `far`
 
-Needs root, `ip` and `tc`; `unavailable` says what is missing. A `Shape` limits what
+Needs root, `ip`, `tc` and `iptables`; `unavailable` says what is missing. A `Shape` limits what
 comes from a namespace, in the router: before a queue on its own host TCP holds back ("small
 queues"), before one elsewhere it does not. The kernel may lack `netem`: latency and damage come
 from the fault proxy.
@@ -18,10 +19,11 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-TOOLS = ("ip", "tc")
+TOOLS = ("ip", "tc", "iptables")
 CABLE = "cable"  # the interface of each namespace
 ADDRESSES = ("10.77.1.2", "10.77.2.2")
 GATEWAYS = ("10.77.1.1", "10.77.2.1")  # the router's own
@@ -44,6 +46,13 @@ class Shape:
     rate: str
     burst: str = "32kb"
     queue: str = "100ms"
+
+
+class Drop(StrEnum):
+    """Which packets of a namespace are dropped; the loopback's are not."""
+
+    INCOMING = "INPUT"
+    OUTGOING = "OUTPUT"
 
 
 @dataclass(slots=True)
@@ -87,6 +96,33 @@ class Namespace:
             return
         bucket = ["tbf", "rate", shape.rate, "burst", shape.burst, "latency", shape.queue]
         _inside(self.router, *queueing, *bucket)
+
+    def queueing(self) -> str:
+        """Return what `tc` says of the router's queue for what comes from here."""
+        return _inside(self.router, "tc", "-s", "qdisc", "show", "dev", self.ahead)
+
+    def drop(self, *drops: Drop, every: int = 1) -> None:
+        """Drop every `every`th packet of these directions; by default of both.
+
+        Packets are counted and not drawn, so that what is dropped is no luck.
+        """
+        count = ["-m", "statistic", "--mode", "nth", "--every", f"{every}", "--packet", "0"]
+        for one in drops or tuple(Drop):
+            side = "-i" if one is Drop.INCOMING else "-o"
+            rule = [one.value, side, CABLE, *(count if every > 1 else []), "-j", "DROP"]
+            self.run(["iptables", "--wait", "-A", *rule])
+
+    def dropped(self, drop: Drop) -> int:
+        """Return how many packets the rules for one direction have dropped since they were made."""
+        rules = self.run(["iptables", "--wait", "-nvxL", drop.value]).splitlines()[2:]
+        return sum(int(rule.split()[0]) for rule in rules)
+
+    def heal(self) -> None:
+        self.run(["iptables", "--wait", "-F"])
+
+    def congestion_control(self, name: str) -> None:
+        """Let new TCP connections of this namespace use this algorithm."""
+        self.run(["sh", "-c", f"echo {name} > {_CONTROLS / 'tcp_congestion_control'}"])
 
     def close(self) -> None:
         """End whatever still runs inside, and remove the namespace."""
@@ -140,8 +176,8 @@ def unavailable() -> str | None:
         if shutil.which(tool) is None:
             return f"network namespaces need {tool!r}, which is not installed"
     try:
-        with open_pair(near=Shape("1gbit")):
-            pass
+        with open_pair(near=Shape("1gbit")) as (near, _):
+            near.drop()
     except (RuntimeError, subprocess.SubprocessError) as error:
         return f"network namespaces do not work here: {error}"
     return None

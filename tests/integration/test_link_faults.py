@@ -19,13 +19,14 @@ import pytest
 from islands.lab.faults.fault import Direction
 from islands.lab.faults.proxy import Connection, FaultProxy, Faults
 from messaging.actors.scope import Scope
-from messaging.envelope import Envelope, message
+from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed
 from messaging.links.dialer import Dialer
 from messaging.links.link import Lane, Link, Listener
 from messaging.links.link_state import DialSettings
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.settings import WebsocketSettings
+from tests.integration.lanes import MESSAGE_TYPES, carrying
 from tests.messaging.doubles import Probe, beat, probe
 
 pytestmark = pytest.mark.integration
@@ -33,23 +34,6 @@ pytestmark = pytest.mark.integration
 LIMIT_S = 30.0
 CROWD = 64
 SMALL = WebsocketSettings(chunk_bytes=1 << 14, close_s=0.5)
-
-
-@message
-class Spoken:
-    """Body of an envelope of the control lane, which has no payload."""
-
-    data: bytes
-
-
-MESSAGE_TYPES = (Probe, Spoken)
-
-
-def carrying(data: bytes, lane: Lane, number: int) -> Envelope:
-    """Make an envelope for this lane; bulk without bytes has no payload at all."""
-    if lane is Lane.CONTROL:
-        return Envelope("near", "far", number, Spoken(data))
-    return probe(number, (memoryview(data),) if data else ())
 
 
 @dataclass
