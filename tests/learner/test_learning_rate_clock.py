@@ -1,15 +1,21 @@
-"""A learner follows the fleet's clock, however fast it is, also while the syncer is away."""
+"""All learners follow the fleet's clock, however fast they are, also while the syncer is away."""
+
+import asyncio
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy import NumpyTrainer
+from islands.lab.world.world import LearnerHost, NumpyTrainers, World
 from islands.model.interfaces import PendingStep
-from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.protocol.identities import SYNCER, FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner.actions import AdoptValue, AllowSteps
 from islands.protocol.learner.learning_rate_clock import FleetClock
 from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer
+from messaging.simulation.virtual_time import run_virtual
 from tests.learner.bench import Copies, TrainedBoundary
 
 
@@ -71,12 +77,14 @@ def test_after_a_new_beginning_any_value_counts() -> None:
 class RateKeeper(NumpyTrainer):
     """Keeps the rates of its steps; one over a long warm-up, they tell the clock."""
 
-    def __init__(self) -> None:
-        super().__init__(2)
-        self.rates: list[float] = []
+    kept: list[tuple[float, float]]
 
     def step(self, batch: object, learning_rate: float) -> PendingStep:
-        self.rates.append(learning_rate)
+        try:
+            at_s = asyncio.get_running_loop().time()
+        except RuntimeError:
+            at_s = 0.0
+        self.__dict__.setdefault("kept", []).append((at_s, learning_rate))
         return super().step(batch, learning_rate)
 
 
@@ -84,10 +92,23 @@ WARMUP = 10**6
 """Over so many steps the rate grows by one in its unit with every step of the clock."""
 
 
+def clock_of(rates: NDArray[np.float64]) -> NDArray[np.float64]:
+    return rates * (WARMUP + 1) - 1
+
+
+def slow_growth(**changes: int) -> RunSettings:
+    """Settings whose rate tells the clock."""
+    return RunSettings(learning_rate=1.0, warmup_steps=WARMUP, **changes)  # type: ignore[arg-type]
+
+
 def test_the_rate_of_a_step_is_that_of_the_fleets_clock() -> None:
-    trainer = RateKeeper()
-    settings = RunSettings(interval_steps=24, fragments=2, learning_rate=1.0, warmup_steps=WARMUP)
-    boundary = TrainedBoundary(trainer, settings, report=lambda _: None, copier=Copies())
+    trainer = RateKeeper(2)
+    settings = slow_growth(interval_steps=24, fragments=2)
+
+    def ignore(_: object) -> None:
+        pass
+
+    boundary = TrainedBoundary(trainer, settings, report=ignore, copier=Copies())
     boundary.commands.append(AllowSteps(10**6, tuple(Lease(0, shard, 0) for shard in range(8))))
     value = as_buffer(np.zeros(trainer.layout.fragments[0].size, np.float32))
     for number, told in enumerate((9.0, 10.0, 11.0)):
@@ -99,5 +120,57 @@ def test_the_rate_of_a_step_is_that_of_the_fleets_clock() -> None:
         for _ in range(5):
             assert boundary.has_work()
             boundary.dispatch()
-    clocks = [rate * (WARMUP + 1) - 1 for rate in trainer.rates[-5:]]
-    assert clocks == pytest.approx([11.0, 12.0, 13.0, 14.0, 15.0], abs=1e-6)
+    clocks = clock_of(np.array(trainer.kept)[-5:, 1])
+    assert clocks.tolist() == pytest.approx([11.0, 12.0, 13.0, 14.0, 15.0], abs=1e-6)
+
+
+HOSTS = {
+    "ana": LearnerHost(step_s=0.1, noise=0.1),
+    "ben": LearnerHost(step_s=0.1, noise=0.1),
+    "cleo": LearnerHost(step_s=0.1, noise=0.1),
+    "fast": LearnerHost(step_s=0.02, noise=0.1),
+    "slow": LearnerHost(step_s=1.0, noise=0.1),
+}
+
+
+@pytest.mark.parametrize(("interval", "fragments"), [(24, 8), (12, 1), (4, 8)])
+def test_in_a_run_all_rates_are_those_of_the_fleet(interval: int, fragments: int) -> None:
+    """One learner is five times faster than the others, one ten times slower; the syncer restarts.
+
+    From the second interval on every step's clock is that of the fleet within 5 %, the H/P steps
+    by which the latter jumps, and the five steps for which the syncer is missed.
+    """
+    told: list[tuple[float, float]] = []
+    settings = slow_growth(interval_steps=interval, fragments=fragments)
+    world = World(
+        settings,
+        HOSTS,
+        seed=3,
+        tape=MemoryTape(),
+        trainers=NumpyTrainers(settings, shards=64, kind=RateKeeper),
+    )
+
+    async def live() -> None:
+        world.start_all()
+        for number in range(110):
+            await asyncio.sleep(0.1)
+            state = world.syncer_state
+            if state is not None:
+                told.append((asyncio.get_running_loop().time(), state.core.durable.clock))
+            if number == 70:
+                await world.kill(SYNCER)
+                world.start(SYNCER)
+        await world.kill_all()
+
+    run_virtual(live(), limit_s=100.0)
+    fleet = np.array(told)
+    assert fleet[-1, 1] > 60
+    for name in HOSTS:
+        trainer = world.trainers[name]
+        assert isinstance(trainer, RateKeeper)
+        at_s, rates = np.array(trainer.kept).T
+        expected = np.interp(at_s, fleet[:, 0], fleet[:, 1])
+        late = expected > 2 * interval
+        off = np.abs(clock_of(rates) - expected)[late]
+        assert len(off) > 0
+        assert np.all(off <= 0.05 * expected[late] + interval / fragments + 5), name

@@ -13,8 +13,8 @@ A learner shuts down gracefully (drains) on a signal of the host or at an operat
                                                                                     │
                                     end ◀── goodbye to both ◀── last report ◀───────┘
 
-Contributions of an incarnation that has ended are not merged. So the learner stays until rounds have
-asked for what it has left, and those that it has sent are decided; deadlines bound the wait.
+Contributions of an incarnation that has ended are not merged. So the learner stays until rounds
+have asked for what it has left, and those that it has sent are decided; deadlines bound the wait.
 """
 
 from dataclasses import replace
