@@ -242,7 +242,6 @@ MESSAGES: dict[str, Row] = {
         "gossip", "bytes_sent", "to a member of the roster, three times a round each"
     ),
     "ValueGiven": _row("gossip", "memory", "from the learner that was asked, once a fragment"),
-    # hosts of an island and the syncer
     # hosts of an island
     "HostHello": _row("island", "memory", "one a rank; all facts must be equal"),
     "IslandFormed": _told("only rank 0's word counts"),

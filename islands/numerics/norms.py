@@ -60,7 +60,7 @@ def clip(measured: Measured, norm_limit: float) -> Measured:
         InvariantError: The contribution is not finite; refuse it instead.
 
     Reference:
-        protocol §6: when half of a round exceeds the limit, clip, do not refuse.
+        protocol §6: a norm above the limit is clipped, and never refused.
     """
     if not measured.finite:
         raise InvariantError("a contribution that is not finite cannot be clipped; refuse it")

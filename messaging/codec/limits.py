@@ -20,6 +20,7 @@ class Limits:
     its own messages can be sets limits of its own.
 
     Attributes:
+        frame_bytes: Largest websocket message; a payload comes in several.
         header_bytes: Largest size of an encoded envelope without its payload.
         depth: Deepest nesting of lists and maps in that document.
         items: Most values in that document, keys of maps included.

@@ -99,7 +99,7 @@ class Precision(StrEnum):
     """Element type of a contribution on the wire; a setting may leave the choice to each pull.
 
     A codec is a member here and an entry of `islands.numerics.codecs.QUANTIZERS`. Members stand in
-    the order in which `adaptive` tries them, the finest first.
+    the order in which `adaptive` tries them, the finest first; a new one is encoded on the host.
     """
 
     FLOAT32 = "float32"

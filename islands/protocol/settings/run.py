@@ -86,6 +86,8 @@ REDIAL_LONGEST_S = 5.0
 class RunSettings:
     """The settings that all members of a run must agree on.
 
+    The defaults here are those of Decoupled DiLoCo; a run has its preset's (`presets.py`).
+
     Args:
         run: name of the run; a peer of another run is refused.
         interval_steps: H, inner steps between two merges of the same fragment.

@@ -1,7 +1,6 @@
 """Facts about a setting, in the annotation of its field.
 
-The checks, the help of commands, the drawn scenarios and the pages read them; there is no other
-list of the names of settings.
+The checks, the help of commands and the pages read them.
 """
 
 from collections.abc import Mapping

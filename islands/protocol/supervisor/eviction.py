@@ -1,4 +1,7 @@
-"""The supervisor judges when a member is suspect, stalled or evicted; nobody else does.
+"""The supervisor judges by time when a member is suspect, stalled or evicted; nobody else does.
+
+An operator's command and a newer incarnation evict as well (`membership.py`). The syncer ends an
+incarnation whose reports cannot be true, or that no supervisor knows.
 
 =====================================================  =========
 silent for `suspect_s`, or its link closed              suspect

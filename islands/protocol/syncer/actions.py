@@ -38,7 +38,10 @@ class Dismiss:
 
 @dataclass(frozen=True, slots=True)
 class MergePart:
-    """The answer to `ticket` over the link `connection`; `scale` clips its norm, 1 does not."""
+    """The answer to `ticket` over the link `connection`, as far as it counts.
+
+    `steps` and `tokens` are those that it weighs by, `scale` is the factor on its length.
+    """
 
     ticket: Ticket
     connection: int

@@ -18,6 +18,7 @@ from islands.protocol.syncer.actions import Exit, FinishRun
 from islands.protocol.syncer.eligibility import BUSY, unready_because
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.memory import EVENTS, Closing, ClosingStage, RunMemory
+from islands.protocol.syncer.recovery import TIME
 from islands.protocol.syncer.retirement import end_unsettled
 from islands.protocol.syncer.rounds import Stage
 from islands.protocol.syncer.scheduling import abandon, close_rounds, open_round
@@ -102,7 +103,7 @@ def _due(core: RunMemory) -> str | None:
         return core.durable.stopping
     limit_s = core.settings.budget_s
     if limit_s is not None and core.durable.elapsed_s >= limit_s:
-        return "time"
+        return TIME
     return "tokens" if tokens_used_up(core) else None
 
 

@@ -74,7 +74,8 @@ def admit(core: RunMemory, event: ContributionArrived, now_s: float) -> str | No
     learner = core.members.learners.get(ticket.name)
     observing = learner is not None and learner.role is not Role.LEARNER
     if learner is None or observing or learner.incarnation != ticket.incarnation:
-        core.record(_kept_out(ticket, "its incarnation has ended"))
+        why = "observers do not contribute" if observing else "its incarnation has ended"
+        core.record(_kept_out(ticket, why))
         _drop(core, ticket, connection)
         return None
     if connection != learner.connection:

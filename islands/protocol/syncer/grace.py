@@ -1,4 +1,4 @@
-"""Timing of rounds (protocol §3.1, §3.4): quorum, grace after it, the next round, length of a turn.
+"""Timing of rounds (protocol §3.1, §3.4): the pace at which they open, patience, and grace.
 
 The upper bound of credits keeps a learner that ran ahead while nobody could open a round from
 paying for a burst afterwards; the lower bound keeps a slow learner from falling ever further

@@ -1,4 +1,4 @@
-"""Watches: each warns of what has been wrong for long, and repeats itself at most once a minute.
+"""What is wrong for long: watches of the sweep warn, at most once a minute; divergences end a run.
 
 **Divergence**: a learner whose loss is not a finite number begins again, from the published values,
 with fresh moments. Where published values or learning rate are at fault, that would go on for ever:
@@ -141,7 +141,7 @@ def end_reason(settings: RunSettings) -> str:
 
 @dataclass(slots=True)
 class Health:
-    """The memory of the sweep; `swept_s` is the time of the last one (`retries.py`).
+    """The memory of the watches; `swept_s` is the time of the last sweep (`retries.py`).
 
     `standing` has the accounts that show no work, and `idle` the names that were ended for it and
     have done no step since (`standstill.py`).

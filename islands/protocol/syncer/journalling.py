@@ -65,7 +65,8 @@ class Journalling:
     repeatedly before it is durable, and only what is durable is sent. `ungranted` are the learners
     that may need tokens or data since the last grants, `hungry` those that could not be given a
     whole batch, and `unspent` shows that tokens are left (`closing.py`). Up to `counted_s` time
-    counts against the budget. Since `waiting_s` the oldest record has waited to become durable.
+    counts against the budget. At `waiting_s` the disk last took a record, or was given the
+    oldest of those that wait.
     """
 
     counted_s: float

@@ -72,9 +72,9 @@ class LearnerRecord:
     pace-setting learner. `asking` has the fragments for which its newest report asks for a round,
     less those for which one was opened since. `still` says that it has stood still for long
     (`standstill.py`); `donor` is the one whose moments it may ask for. `silent` is explained in
-    `pulls.py`. `unasked_rounds` counts the rounds that did not ask it although they could have,
-    since `unasked_s`, and `left_out` is why, once that is on the tape. `kept` are the values that
-    it still has from before this incarnation: of all fragments, or none.
+    `pulls.py`. `unasked_rounds` counts the rounds in a row for which it was ineligible although it
+    steps, since `unasked_s`, and `left_out` is why, once that is on the tape. `kept` are the values
+    that it still has from before this incarnation: of all fragments, or none.
     """
 
     name: LearnerName

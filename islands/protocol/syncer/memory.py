@@ -1,7 +1,8 @@
 """The syncer's memory in parts, and what several rules ask of more than one of them.
 
-Each part has one owner: its fields are written by its own methods alone, and each counts how often
-it has changed. The rules are functions over `RunMemory`.
+The fields of a part are written by its own methods alone; `Durable`, and the records inside parts,
+by the rule that decides. All parts but `health` and `durable` count how often they have changed.
+The rules are functions over `RunMemory`.
 """
 
 from collections.abc import Callable

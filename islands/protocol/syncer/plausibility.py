@@ -25,8 +25,8 @@ and that a step does not take longer than is claimed.
 
 Norms are clipped and never refused (protocol §6). They are divided by √steps × learning rate, not
 by steps × learning rate: local progress grows between √steps (noise) and steps (drift), so the
-latter makes the rate of a learner with one step up to √H times that of the others, and refuses an
-honest learner for H > 100.
+latter makes the rate of a learner with one step up to √H times that of the others, and would clip
+an honest learner for H > 100.
 """
 
 from collections import deque
@@ -195,8 +195,8 @@ LATELY = 16
 class NormGauge:
     """The usual norm/(√steps·learning rate) of one fragment, estimated from what was merged.
 
-    Each learner has one voice in it, however often it answers: so one liar of two, or one alone in
-    its rounds, never moves it. `limit` is the largest allowed multiple of it.
+    Each learner has one voice in it, however often it answers: so one liar of three or more moves
+    it little, and one alone in its rounds never. `limit` is the largest allowed multiple of it.
     """
 
     def __init__(self, limit: float) -> None:

@@ -1,10 +1,10 @@
 """The pulls that one learner has yet to answer: each of them ends exactly once (protocol §3.3).
 
-`Pulls.end` alone ends a pull. While it is open it is sent again, ever more rarely (`retries.py`); a
-learner that does not know it any more declines it. So what a fault of either side loses ends a
-little later, and never leaves a learner unasked. A learner is **silent** if nothing at all was
-heard over its link since a pull that is overdue was sent: then it has one pull at a time, and no
-new round waits for it. The first thing that is heard redeems it.
+`Pulls.end` ends one pull, `Pulls.void` all of a link. While one is open it is sent again, ever more
+rarely (`retries.py`); a learner that does not know it any more declines it. So what a fault of
+either side loses ends a little later, and never leaves a learner unasked. A learner is **silent**
+if nothing at all was heard over its link since a pull that is overdue was sent: then it has one
+pull at a time, and no new round waits for it. The first thing that is heard redeems it.
 """
 
 from dataclasses import dataclass, field
@@ -27,10 +27,9 @@ class Pull:
 
 @dataclass(slots=True)
 class Pulls:
-    """The open pulls of one learner over its present link, by round; `asked_s`: the newest one."""
+    """The open pulls of one learner over its present link, by round."""
 
     open: dict[int, Pull] = field(default_factory=dict)
-    asked_s: float = 0.0
 
     def __len__(self) -> int:
         return len(self.open)
@@ -39,7 +38,6 @@ class Pulls:
         pull = self.open.get(round_)
         if pull is None:
             self.open[round_] = Pull(fragment, now_s, now_s)
-            self.asked_s = now_s
         else:
             pull.at_s, pull.times = now_s, pull.times + 1
 

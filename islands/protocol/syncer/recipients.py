@@ -1,4 +1,4 @@
-"""Recipients: which learners a round asks, and to which its value is sent."""
+"""Recipients: whom a schedule lets a round ask, and to whom its value is sent."""
 
 from collections.abc import Sequence
 

@@ -6,7 +6,9 @@ reads it, and `SyncerActor` begins with it.
 ======================================  =======================================================
 the journal is of another run           refused
 the token budget is smaller             refused
-it is larger, or there is none now      resumed; an end that had begun, or was reached, is undone
+it is larger, or there is none now      resumed; an end that had begun, or was reached, is undone;
+                                        refused if the run's time is used up
+time ended it, and there is more now    resumed, and that end is undone
 it is the same, the run goes on         resumed, also in the middle of its end
 it is the same, the run is over
   and the supervisor has heard so       refused, unless time ended it and there is more time now

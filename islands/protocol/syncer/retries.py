@@ -24,7 +24,7 @@ SWEEPS_PER_RESEND = 2
 
 @EVENTS.handles(Ticked)
 def on_ticked(core: RunMemory, _event: Ticked, now_s: float) -> None:
-    """Retransmit what is due, expire old pulls, and warn of what has been wrong for long."""
+    """Retransmit what is due, judge who stands still, free old values, and warn: the sweep."""
     interval_s = core.resend_s()
     late_s = core.health.sweep(now_s, interval_s / SWEEPS_PER_RESEND)
     if late_s is None:

@@ -5,8 +5,8 @@
 
 While collecting, every asked learner is `waiting`, has `arrived`, or is `excused` (it declined, or
 it was refused, or it cannot be reached). The quorum is complete when K contributions have arrived;
-with K = all or `auto`, when nobody is awaited any more. The round closes when nobody is waiting, or
-when the grace after that is over.
+with K = all or `auto`, when one has and nobody is awaited any more. The round closes when nobody is
+waiting, or when the grace after that is over.
 """
 
 from dataclasses import dataclass, field
@@ -186,7 +186,7 @@ class Round:
         self.changes += 1
 
     def timed_out(self, now_s: float) -> bool:
-        """Return whether to abandon the round: it was below its quorum for too long."""
+        """Return whether it collects and its time is up; `_give_up` says what follows."""
         collecting = self.stage is Stage.COLLECTING
         return collecting and now_s >= self.opened_s + self.timeout_s
 
@@ -205,8 +205,9 @@ class Adoption:
 class Rounds:
     """The open rounds by fragment, what paces them, and what was measured of them.
 
-    `barren` is the number of the next round if nobody was eligible for it. `abandoned_s` says by
-    how much a late answer missed its round. `ended` counts the changes of rounds that are over.
+    `barren` is the number of the next round if nobody was eligible for it. `abandoned_s` says when
+    each of the newest rounds without a merge was abandoned. `ended` counts the changes of rounds
+    that are over.
     """
 
     pace: Pace

@@ -5,7 +5,7 @@ a turn once; if nothing came of the round, the next report asks anew. The learni
 on as such a round is merged, not as it is opened: nobody moves it by asking.
 
 Reference: Asynchronous Local-SGD (arXiv 2401.09135), algorithm 2.
-Deviation: there, transfers of several learners may overlap; here one round's exchange ends first.
+Deviation: there, transfers of several learners may overlap; here rounds of one fragment do not.
 """
 
 from math import inf
@@ -132,7 +132,7 @@ def send_pull(
 
 
 def _record_left_out(core: RunMemory, learner: LearnerRecord, reason: str, now_s: float) -> None:
-    """Put on the tape that a learner which could be asked is not, for two cycles of rounds."""
+    """Put on the tape that a learner steps and is asked by none of two cycles of rounds."""
     learner.waits_unasked(reason, now_s)
     timing, exchange_s = core.settings.timing, learner.exchange.measured_s(core.step_s) or 0.0
     patient_s = max(timing.scaled(timing.suspect_s), CYCLES_UNASKED * exchange_s)
@@ -157,7 +157,10 @@ def close_rounds(core: RunMemory, now_s: float) -> None:
 
 
 def _collect(core: RunMemory, round_: Round, now_s: float) -> None:
-    """Below its quorum a round asks whoever becomes eligible, but for K = all, which has asked."""
+    """Ask who has become eligible; abandon or close a round that nobody else will join.
+
+    With K = all, it asks only once nobody is awaited.
+    """
     asks = round_.quorum is not None or round_.patience is not None or not round_.awaited
     if asks and asks_all(core):
         _ask_newly_eligible(core, round_, now_s)
@@ -174,7 +177,7 @@ def _complete_for_good(core: RunMemory, round_: Round) -> bool:
     """Return whether nobody else will contribute to a merge that its contributors wait for."""
     if core.settings.learner_waits is LearnerWaits.NEVER or core.closing is not None:
         return False
-    return bool(round_.arrived) and not round_.awaited and core.nobody_steps()
+    return bool(round_.arrived) and core.nobody_steps()
 
 
 def _give_up(core: RunMemory, round_: Round, now_s: float) -> None:

@@ -79,7 +79,7 @@ def repeat_request(core: RunMemory, now_s: float, interval_s: float) -> None:
 
 
 def _ask_for_missing(core: RunMemory, now_s: float) -> None:
-    """Ask the seeding learner (again) for what has not arrived, or ask another one."""
+    """Ask the seeding learner (again) for what has not arrived; end a fetch that was given up."""
     seeding = core.versions.seeding
     if seeding is None or seeding.journalled is not None:
         return
@@ -141,10 +141,11 @@ def on_seed(core: RunMemory, event: SeedArrived, _now_s: float) -> None:
         return
     digest = seeding.promised[seed.fragment].digest if seeding.promised else seed.digest
     if not event.intact or seed.digest != digest:
+        why = "it is not what was promised" if event.intact else "it is damaged or not finite"
         seeding.refused = True
         core.members.learners[seeding.name].kept = ()  # its promise of them does not count any more
         what = f"fragment {seed.fragment} of version 0"
-        core.record(KeptOut(seed.name, what, "it is damaged or not finite"))
+        core.record(KeptOut(seed.name, what, why))
         return
     seeding.digests[seed.fragment] = seed.digest
     if len(seeding.digests) < core.fragments:

@@ -1,4 +1,4 @@
-"""Membership: the links of peers, and the supervisor's view of them.
+"""Sessions: the links of peers, and the supervisor's view of them.
 
 Fencing: an incarnation that ended never comes back. The syncer learns of its end from the
 supervisor, or by meeting a higher incarnation of the same name, and remembers it in the journal.
@@ -61,7 +61,10 @@ def end_peer(core: RunMemory, event: events.PeerEvent, wrong: str, now_s: float)
 
 @EVENTS.handles(events.LinkOpened)
 def on_link_opened(core: RunMemory, event: events.LinkOpened, now_s: float) -> None:
-    """Admit a peer, or dismiss it with a sentence; over a replaced link it changes nothing."""
+    """Open a session, or dismiss the peer with a sentence.
+
+    A proof of a newer start of the syncer ends this one.
+    """
     hello, connection = event.hello, event.connection
     if core.over:
         stop, over = Stop(core.durable.finished or ""), Refused(hello.name, RUN_OVER, retry=False)
@@ -132,7 +135,8 @@ def _refusal(
         return refused(f"layout {shown} differs from the run's {core.fingerprint}")
     counts = (len(hello.progress.fragments), len(hello.digests))
     if counts != (core.fragments, core.fragments):
-        return refused(f"{counts[0]} fragments, the run has {core.fragments}")
+        told = f"{counts[0]} fragments and {counts[1]} digests"
+        return refused(f"{told}, the run has {core.fragments} fragments")
     who = (hello.progress.name, hello.progress.incarnation)
     if who != (hello.name, hello.incarnation):
         return refused(f"its report is of {who[0]}/{who[1]}")

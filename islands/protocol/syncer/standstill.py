@@ -5,7 +5,7 @@ its user may have paused an own loop. It holds tokens and shards meanwhile. It *
 after
 
 ======================================================  ============================================
-it has stepped in this incarnation                      max(`stalled_s`, 5 · its step, its exchange)
+it has stepped in this incarnation                      max(`stalled_s`, 5 · its step, its timeout)
 it has not, or joins, heals or compiles, or has not
 linked since this start of the syncer                   max(`stalled_s`, `compile_s`)
 no limit is longer than                                 max(`stalled_s`, `compile_s`, 5 · ξ_step)
@@ -17,7 +17,8 @@ tokens and shards go to those who want them. Its next one is granted a single ba
 done a step, so that the last tokens of a run do not go back and forth.
 
 Nobody wants its tokens as long as the budget has a batch for each of the others. A step and an
-adopted version are signs of work; a heartbeat, a new link or a new phase is none. Whoever has no
+adopted version are signs of work; a heartbeat, a new link (but the first to this
+start of the syncer) or a new phase is none. Whoever has no
 tokens for a step rests by right, as all do while the run is paused, and time in which this process
 was suspended does not count.
 """

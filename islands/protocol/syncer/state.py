@@ -36,7 +36,7 @@ FIXED_POINT_LIMIT = 1000
 
 
 class SyncerState:
-    """One start of the syncer; `core` is its memory, which others read and never write.
+    """One start of the syncer; `core` is its memory, which others read (`donors.route` writes it).
 
     `durable` is what the journal held, under a higher epoch, or what `fresh` returns. With
     `initial`, version 0 is being read from a file if there is none. Peers may show `epoch_proof` to
@@ -123,8 +123,8 @@ class SyncerState:
         """Handle one event and return the actions that follow from it.
 
         Rules check a peer's message before they admit it. Where a check was forgotten, an
-        unforeseen error ends that peer's session, and the tape says why; an `InvariantError` or a
-        failed assertion is a bug of this syncer, and ends it.
+        unforeseen error ends that peer's incarnation, and the tape says why; an `InvariantError` or
+        a failed assertion is a bug of this syncer, and ends it.
         """
         core = self.core
         core.actions = []

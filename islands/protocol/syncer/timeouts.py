@@ -1,4 +1,4 @@
-"""Every timeout of the syncer, each derived from times that it has measured.
+"""The syncer's timeouts that follow from measured times; `standstill.py` has those of a learner.
 
 =======================  =====================================================  =================
 what is waited for       how long                                               settings
@@ -11,7 +11,7 @@ progress at the end      4 · (longest step + exchange) of reachable learners,  
                          restarted by each progress
 the whole end            that, for each stage and each wave of closing rounds;  at least `final_s`
                          `compile_s` for it while somebody is not measured
-before warning           4 · (step + exchange), or 3 intervals                  at least `round_s`
+before warning           4 · (step + exchange), or 3 · H/P steps                at least `round_s`
 =======================  =====================================================  =================
 
 The **exchange** of a learner is the time from a pull to its answer, on this syncer's clock. It is
@@ -51,7 +51,7 @@ USUAL_OF = 5
 """Newest answers whose median is what a learner usually takes: one stall does not count."""
 
 INTERVALS_SILENT = 3
-"""Intervals without a merge after which a warning is recorded."""
+"""Intervals between rounds without a merge, after which a warning is recorded."""
 
 WARN_EVERY_S = 60.0
 """A warning that stays true is repeated at most so often."""
@@ -83,7 +83,8 @@ class Exchange:
 
     `answers_s` are from a pull to its answer, `adoptions_s` from sending a value to the report that
     it is adopted, and `ages_s` from the step with which a contribution ends to its arrival.
-    `newest_s` are the newest answers, and `late_s` is by how much the last one missed its round.
+    `newest_s` are the newest answers, and `late_s` is by how much the last one missed a round
+    that was abandoned, else None.
     """
 
     answers_s: Longest = field(default_factory=Longest)
@@ -112,7 +113,7 @@ class Exchange:
 def answer_timeout_s(
     timing: Timing, *, fragments: int, step_s: float, exchange_s: float | None
 ) -> float:
-    """Return how long one learner's answer is waited for, and how long it may count as busy."""
+    """Return how long an answer is waited for; who says nothing until then is silent."""
     steps = max(fragments, UNMEASURED_STEPS) if exchange_s is None else fragments
     answer_s = min(MARGIN * (exchange_s or 0.0), TIME_MAX_S)
     return max(timing.scaled(timing.round_s), MARGIN * steps * step_s, answer_s)
