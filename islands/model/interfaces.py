@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.layout.leaves import Layout
-from islands.model.memory import TrainerMemory
+from islands.model.memory import TrainerBytes
 from islands.protocol.ranges import Ranges
 from islands.protocol.settings.choices import SnapshotPrecision
 from islands.protocol.settings.run import RunSettings
@@ -220,7 +220,7 @@ class Workload(ABC):
     def keep_compiled(self, folder: Path | None) -> None:  # noqa: B027  toys compile nothing
         """Cache compiled functions in a folder, if any, so that a restart compiles none."""
 
-    def trainer_memory(self, settings: RunSettings) -> TrainerMemory | None:
+    def trainer_memory(self, settings: RunSettings) -> TrainerBytes | None:
         """Compute from shapes alone what a trainer holds; None if that is not known."""
         return None
 

@@ -17,7 +17,7 @@ from islands.model.device_transfer import LOST, rounding
 from islands.model.interfaces import LearnerDevices, Trainer, Workload
 from islands.model.jax_settings import enable_compilation_cache
 from islands.model.jax_trainer import JaxTrainer
-from islands.model.memory import TrainerMemory
+from islands.model.memory import TrainerBytes
 from islands.model.placement import devices_of_learner
 from islands.protocol.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan
@@ -37,7 +37,7 @@ class JaxWorkload(Workload):
     def keep_compiled(self, folder: Path | None) -> None:
         enable_compilation_cache(folder)
 
-    def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
+    def trainer_memory(self, settings: RunSettings) -> TrainerBytes:
         """Compute the sizes of parameters, base, moments and gradients from their shapes."""
         program = compiled_steps_for(
             self.task,
@@ -49,7 +49,7 @@ class JaxWorkload(Workload):
         local, frozen, carried = jax.eval_shape(program.init, jax.random.key(0))
         moments = jax.eval_shape(program.optimizer_state, local)
         trained = _bytes_of(local)
-        return TrainerMemory(
+        return TrainerBytes(
             parameters=trained + _bytes_of(frozen),
             base=VALUE_BYTES * program.layout.size + _lost_bytes(program.layout),
             moments=_bytes_of((moments, carried)),

@@ -30,7 +30,7 @@ def slow_write_s(layout: Layout) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainerMemory:
+class TrainerBytes:
     """Bytes that a trainer holds, by shapes alone.
 
     The base is the published value adopted last, float32, and what rounding it took away. Moments
@@ -54,7 +54,7 @@ class TrainerMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncerMemory:
+class SyncerBytes:
     """Bytes on the syncer.
 
     Of values it has the newest version of every fragment, and older ones until all have adopted it;
@@ -72,7 +72,7 @@ class SyncerMemory:
         return self.values + self.outer + self.rounds + self.increments
 
 
-def syncer_memory(layout: Layout, settings: RunSettings, learners: int) -> SyncerMemory:
+def syncer_memory(layout: Layout, settings: RunSettings, learners: int) -> SyncerBytes:
     """Return the memory of a syncer of so many learners, while none is behind the others."""
     sizes = sorted(VALUE_BYTES * fragment.size for fragment in layout.fragments)
     whole, fragments = sum(sizes), len(sizes)
@@ -83,7 +83,7 @@ def syncer_memory(layout: Layout, settings: RunSettings, learners: int) -> Synce
     if precision.of_increments:
         encoded = (size_bytes(fragment.size, precision) for fragment in layout.fragments)
         increments = whole + sum(encoded)
-    return SyncerMemory(
+    return SyncerBytes(
         values=whole + sum(sizes[-older:]),
         outer=whole * state_values(settings.outer),
         rounds=learners * sum(sizes[-rounds_open:]),

@@ -29,7 +29,7 @@ SHARE_VALUES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class LearnerMemory:
+class LearnerBytes:
     """Bytes on one learner, on its device unless said otherwise.
 
     Parameters and the gradients of a step (with its temporaries, where they are known) are in the
@@ -72,8 +72,8 @@ class Estimate:
     step_time_s: float | None
     moments_known: bool
     activations_known: bool
-    learner: LearnerMemory
-    syncer: memory.SyncerMemory
+    learner: LearnerBytes
+    syncer: memory.SyncerBytes
     start_bytes: int
     up_per_step: float
     up_per_step_least: float
@@ -118,7 +118,7 @@ def estimate(
     *,
     learners: int,
     step_time_s: float | None = None,
-    trainer: memory.TrainerMemory | None = None,
+    trainer: memory.TrainerBytes | None = None,
 ) -> Estimate:
     """Estimate what a run of this layout needs."""
     learners = max(1, learners)
@@ -132,7 +132,7 @@ def estimate(
     trainable = sum(prod(leaf.shape) * DTYPE_BYTES.get(leaf.dtype, 4) for leaf in layout.leaves)
     at_once = sum(sorted(sizes)[-rounds_open:])
     copied = at_once // 2 if settings.precision.of_snapshots == "bfloat16" else at_once
-    held = trainer or memory.TrainerMemory(
+    held = trainer or memory.TrainerBytes(
         trainable, value, memory.ADAM_MOMENTS * trainable, trainable
     )
     neighbours = neighbours_mean(settings.gossip, learners)
@@ -148,7 +148,7 @@ def estimate(
         step_time_s=step_time_s,
         moments_known=trainer is not None,
         activations_known=held.temporaries is not None,
-        learner=LearnerMemory(
+        learner=LearnerBytes(
             parameters=held.parameters,
             base=held.base,
             moments=held.moments,

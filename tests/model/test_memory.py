@@ -6,7 +6,7 @@ import pytest
 
 from islands.cli.dry_run import accelerated
 from islands.layout.leaves import Fragment, Layout, Leaf, layout_of
-from islands.model.memory import ROOM, SyncerMemory, TrainerMemory, syncer_memory
+from islands.model.memory import ROOM, SyncerBytes, TrainerBytes, syncer_memory
 from islands.protocol.settings.choices import Pattern, UpdatePrecision
 from islands.protocol.settings.run import RunSettings
 from islands.run.planner import estimate
@@ -20,22 +20,22 @@ def layout(fragments: int) -> Layout:
     return layout_of(leaves, equal, Pattern.BALANCED, {})
 
 
-def found(fragments: int, learners: int = 1, **changes: object) -> SyncerMemory:
+def found(fragments: int, learners: int = 1, **changes: object) -> SyncerBytes:
     """With H = 16 and τ = 2."""
     settings = RunSettings(**{"interval_steps": 16, **changes})  # type: ignore[arg-type]
     return syncer_memory(layout(fragments), settings, learners)
 
 
 def test_one_fragment() -> None:
-    assert found(1, learners=2) == SyncerMemory(2 * F, F, 2 * F)
+    assert found(1, learners=2) == SyncerBytes(2 * F, F, 2 * F)
 
 
 def test_several_fragments() -> None:
-    assert found(24) == SyncerMemory((24 + 6) * F, 24 * F, 3 * F)
+    assert found(24) == SyncerBytes((24 + 6) * F, 24 * F, 3 * F)
 
 
 def test_older_versions_are_no_more_than_are_kept_of_all() -> None:
-    assert found(24, interval_steps=1) == SyncerMemory(2 * 24 * F, 24 * F, 24 * F)
+    assert found(24, interval_steps=1) == SyncerBytes(2 * 24 * F, 24 * F, 24 * F)
 
 
 def test_increments_are_kept_with_what_they_left() -> None:
@@ -44,8 +44,8 @@ def test_increments_are_kept_with_what_they_left() -> None:
 
 
 def test_a_step_takes_its_temporaries() -> None:
-    guessed = TrainerMemory(parameters=3 * F, base=4 * F, moments=6 * F, gradients=3 * F)
-    known = TrainerMemory(3 * F, 4 * F, 6 * F, 3 * F, temporaries=50 * F)
+    guessed = TrainerBytes(parameters=3 * F, base=4 * F, moments=6 * F, gradients=3 * F)
+    known = TrainerBytes(3 * F, 4 * F, 6 * F, 3 * F, temporaries=50 * F)
     assert (guessed.total, known.total) == (16 * F, 63 * F)
 
 

@@ -14,7 +14,7 @@ from islands.cli.dry_run import Findings, examine, show
 from islands.cli.parsing import Common
 from islands.layout.fragments import plan
 from islands.layout.leaves import Layout, Leaf
-from islands.model.memory import TrainerMemory
+from islands.model.memory import TrainerBytes
 from islands.protocol.errors import UserError
 from islands.protocol.settings.choices import (
     Neighbours,
@@ -67,7 +67,7 @@ def test_what_is_known_of_the_model_is_used() -> None:
         layout(dtype="bfloat16"),
         settings,
         learners=1,
-        trainer=TrainerMemory(parameters=V // 2 + 7, base=V, moments=5, gradients=V // 2),
+        trainer=TrainerBytes(parameters=V // 2 + 7, base=V, moments=5, gradients=V // 2),
     )
     memory = found.learner
     assert (memory.parameters, memory.base, memory.moments) == (V // 2 + 7, V, 5)

@@ -22,7 +22,7 @@ from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions, events
 from islands.protocol.syncer.leases import Holder
 from islands.protocol.syncer.members import LearnerRecord
-from islands.protocol.syncer.memory import Closing, RunMemory
+from islands.protocol.syncer.memory import Closing, SyncerMemory
 from islands.protocol.syncer.plausibility import Check
 from islands.protocol.syncer.precision import EXACT, Level
 from islands.protocol.syncer.recovery import Durable, fresh
@@ -154,7 +154,7 @@ class Bench:
         self.connections: dict[str, int] = {}
 
     @property
-    def core(self) -> RunMemory:
+    def core(self) -> SyncerMemory:
         return self.state.core
 
     @property

@@ -7,10 +7,10 @@ that the rule left nothing out of date.
 from islands.protocol.identities import TRAINING, Role
 from islands.protocol.syncer.closing import tokens_used_up
 from islands.protocol.syncer.eligibility import unready_because
-from islands.protocol.syncer.memory import RunMemory
+from islands.protocol.syncer.memory import SyncerMemory
 
 
-def recount(core: RunMemory) -> None:
+def recount(core: SyncerMemory) -> None:
     """Compare every index of the core with what it stands for."""
     names = sorted(core.members.learners)
     assert core.names() == names

@@ -23,7 +23,7 @@ from islands.model.interfaces import (
     Trainer,
     Workload,
 )
-from islands.model.memory import TrainerMemory
+from islands.model.memory import TrainerBytes
 from islands.protocol.errors import InvariantError, SettingsError
 from islands.protocol.settings.choices import Pattern, SnapshotPrecision
 from islands.protocol.settings.run import RunSettings
@@ -53,8 +53,8 @@ class Sleeping(Workload):
     setup_s: float = 0.0
     first_step_s: float = 0.0
 
-    def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
-        return TrainerMemory(0, VALUE_BYTES * self._make(settings, 1.0).layout.size, 0, 0)
+    def trainer_memory(self, settings: RunSettings) -> TrainerBytes:
+        return TrainerBytes(0, VALUE_BYTES * self._make(settings, 1.0).layout.size, 0, 0)
 
     def plan(self, settings: RunSettings) -> RunPlan:
         if settings.pattern is not Pattern.BALANCED:

@@ -21,7 +21,7 @@ from typing import assert_never
 from islands.protocol.gossip import actions, events
 from islands.protocol.gossip.exchanges import Exchanges
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Status
-from islands.protocol.learner.memory import Memory
+from islands.protocol.learner.memory import LearnerMemory
 from islands.protocol.learner.schedule import Schedule
 from islands.protocol.membership import HeartbeatContent, SupervisorView
 from islands.protocol.messages.gossip import ShareDeclined, ValueGiven, ValueWanted
@@ -95,7 +95,7 @@ class Gossip(Schedule):
             if member.stepped and member.address and member.status is Status.LIVE
         }
 
-    def on_view(self, memory: Memory, page: MembershipChanged) -> None:
+    def on_view(self, memory: LearnerMemory, page: MembershipChanged) -> None:
         """Follow the roster: links and exchanges with none but its learners."""
         if self.view.take(page):
             self.exchanges.on_roster(self.present, memory.now_s)
@@ -119,14 +119,14 @@ class Gossip(Schedule):
             self.stage, self.donor = Stage.NEW, ""
             self.taken.clear()
 
-    def may_answer(self, memory: Memory) -> bool:
+    def may_answer(self, memory: LearnerMemory) -> bool:
         """Answer the closing rounds once all work is gathered, or at once if there is none."""
         if memory.compute.allowed:
             return len(self.gathered) == memory.fragments
         return bool(memory.pulls.wanted)
 
     def instead_of_adopting(
-        self, memory: Memory, update: FragmentUpdate
+        self, memory: LearnerMemory, update: FragmentUpdate
     ) -> actions.HoldValue | None:
         settled = self.stage is Stage.SETTLED and not self.gathering
         if not settled or memory.accounts[update.fragment].version is not None:
@@ -134,7 +134,7 @@ class Gossip(Schedule):
         assert memory.incarnation is not None, "only who is admitted is sent values"
         return actions.HoldValue(update.fragment, update.version, memory.incarnation)
 
-    def advance(self, memory: Memory) -> None:
+    def advance(self, memory: LearnerMemory) -> None:
         exchanges, compute = self.exchanges, memory.compute
         if memory.ending:
             if memory.compute.closing:
@@ -149,7 +149,7 @@ class Gossip(Schedule):
         exchanges.tick(memory.now_s)
         memory.actions.extend(exchanges.drain())
 
-    def _gather(self, memory: Memory) -> None:
+    def _gather(self, memory: LearnerMemory) -> None:
         """Have the work of all fragments measured from version 0, once, as the run closes."""
         if self.gathering:
             return
@@ -161,7 +161,7 @@ class Gossip(Schedule):
 
     # --- events ---------------------------------------------------------------------------------
 
-    def on_gossip(self, memory: Memory, event: events.GossipEvent) -> None:
+    def on_gossip(self, memory: LearnerMemory, event: events.GossipEvent) -> None:
         match event:
             case events.ShareTaken():
                 self.exchanges.on_own_share(event, memory.now_s)
@@ -187,7 +187,7 @@ class Gossip(Schedule):
             case _:
                 assert_never(event)
 
-    def _give(self, memory: Memory, asker: str, wanted: ValueWanted) -> None:
+    def _give(self, memory: LearnerMemory, asker: str, wanted: ValueWanted) -> None:
         """Give a newcomer a slow value, if this learner trains itself."""
         member = self.neighbour(asker)
         known = member is not None and member.incarnation == wanted.incarnation
@@ -205,7 +205,7 @@ class Gossip(Schedule):
 
     # --- a newcomer -----------------------------------------------------------------------------
 
-    def _settle(self, memory: Memory) -> None:
+    def _settle(self, memory: LearnerMemory) -> None:
         """Begin with version 0 if nobody trains yet, else with the slow values of one who does."""
         whole = memory.compute.ready and all(one.version is not None for one in memory.accounts)
         if not whole or not self.view.complete or memory.incarnation is None:
@@ -223,7 +223,7 @@ class Gossip(Schedule):
         self.stage, self.donor, self.asked_s = Stage.ASKING, (later or donors)[0], memory.now_s
         self._ask(memory)
 
-    def _ask(self, memory: Memory) -> None:
+    def _ask(self, memory: LearnerMemory) -> None:
         missing = [index for index in range(memory.fragments) if index not in self.taken]
         if memory.incarnation is not None and missing:
             self.asked[self.donor] = None
@@ -231,7 +231,7 @@ class Gossip(Schedule):
             wanted = ValueWanted(FragmentIndex(missing[0]), memory.incarnation)
             memory.actions.append(actions.ToNeighbour(self.donor, wanted))
 
-    def _on_value(self, memory: Memory, event: events.ValueArrived) -> None:
+    def _on_value(self, memory: LearnerMemory, event: events.ValueArrived) -> None:
         """Take over a fragment of any who was asked; the last one lets the learner step."""
         given = event.message
         if self.stage is not Stage.ASKING or event.sender not in self.asked:

@@ -6,7 +6,7 @@ due.
 
 from islands.protocol.learner import events
 from islands.protocol.learner.actions import Contribute, OfferSeed, ReadValue
-from islands.protocol.learner.memory import EVENTS, FROM_SYNCER, Memory
+from islands.protocol.learner.memory import EVENTS, FROM_SYNCER, LearnerMemory
 from islands.protocol.messages import training
 from islands.protocol.sessions import ToSyncer
 from islands.protocol.settings.choices import Adoption, Precision
@@ -17,7 +17,7 @@ REPLACED = "a newer pull of its fragment came"
 
 
 @FROM_SYNCER.handles(training.FragmentRequest)
-def on_fragment_request(memory: Memory, request: training.FragmentRequest) -> None:
+def on_fragment_request(memory: LearnerMemory, request: training.FragmentRequest) -> None:
     """Offer a base as version 0 if this has compiled, once per attempt and link."""
     if not memory.compute.ready or memory.incarnation is None or request.epoch < memory.epoch_seen:
         return
@@ -28,7 +28,7 @@ def on_fragment_request(memory: Memory, request: training.FragmentRequest) -> No
 
 
 @EVENTS.handles(events.ValueRead)
-def on_value_read(memory: Memory, event: events.ValueRead) -> None:
+def on_value_read(memory: LearnerMemory, event: events.ValueRead) -> None:
     request, name = event.request, memory.membership.name
     seed = training.FragmentSeed(
         request.epoch, request.fragment, name, event.incarnation, digest=""
@@ -37,7 +37,7 @@ def on_value_read(memory: Memory, event: events.ValueRead) -> None:
 
 
 @EVENTS.handles(events.SeedSkipped)
-def on_seed_skipped(memory: Memory, event: events.SeedSkipped) -> None:
+def on_seed_skipped(memory: LearnerMemory, event: events.SeedSkipped) -> None:
     memory.pulls.offered.pop(event.fragment, None)
 
 
@@ -45,7 +45,7 @@ def on_seed_skipped(memory: Memory, event: events.SeedSkipped) -> None:
 
 
 @FROM_SYNCER.handles(training.PullFragment)
-def on_pull(memory: Memory, pull: training.PullFragment) -> None:
+def on_pull(memory: LearnerMemory, pull: training.PullFragment) -> None:
     """Open a pull, or decline it; `answer_pulls` answers as soon as a snapshot allows."""
     ticket = pull.ticket
     if ticket.incarnation != memory.incarnation or ticket.epoch < memory.epoch_seen:
@@ -66,14 +66,14 @@ def on_pull(memory: Memory, pull: training.PullFragment) -> None:
 
 
 @EVENTS.handles(events.SnapshotTaken)
-def on_snapshot(memory: Memory, event: events.SnapshotTaken) -> None:
+def on_snapshot(memory: LearnerMemory, event: events.SnapshotTaken) -> None:
     """Keep a snapshot that reached the host, unless its base is old."""
     if event.base == memory.accounts[event.fragment].version:
         memory.pulls.keep(event)
 
 
 @EVENTS.handles(events.ContributionEncoded)
-def on_encoded(memory: Memory, event: events.ContributionEncoded) -> None:
+def on_encoded(memory: LearnerMemory, event: events.ContributionEncoded) -> None:
     """Announce a contribution whose pull named the precision; keep its bytes to carry work over."""
     ticket = event.ticket
     carries = memory.settings.adoption is Adoption.DELAY_CORRECTED
@@ -85,14 +85,14 @@ def on_encoded(memory: Memory, event: events.ContributionEncoded) -> None:
 
 
 @EVENTS.handles(events.ContributionSkipped)
-def on_skipped(memory: Memory, event: events.ContributionSkipped) -> None:
+def on_skipped(memory: LearnerMemory, event: events.ContributionSkipped) -> None:
     if not memory.pulls.unanswered(event.fragment, event.ticket):
         memory.actions.append(
             ToSyncer(training.ContributionDeclined(event.ticket, event.fragment, REPLACED))
         )
 
 
-def answer_pulls(memory: Memory) -> None:
+def answer_pulls(memory: LearnerMemory) -> None:
     """Answer the pulls that can be answered, then plan the snapshots that are due next."""
     if not memory.schedule.may_answer(memory):
         return
@@ -104,7 +104,7 @@ def answer_pulls(memory: Memory) -> None:
         memory.actions.append(plan)
 
 
-def _answer(memory: Memory, pull: training.PullFragment) -> None:
+def _answer(memory: LearnerMemory, pull: training.PullFragment) -> None:
     account, compute = memory.accounts[pull.fragment], memory.compute
     base_steps = compute.origin_steps + account.base_steps
     idle = compute.idle and compute.steps == base_steps
@@ -138,7 +138,7 @@ def _answer(memory: Memory, pull: training.PullFragment) -> None:
     memory.actions.append(Contribute(contribution, snapshot.payload))
 
 
-def _decline(memory: Memory, pull: training.PullFragment, reason: str) -> None:
+def _decline(memory: LearnerMemory, pull: training.PullFragment, reason: str) -> None:
     memory.actions.append(
         ToSyncer(training.ContributionDeclined(pull.ticket, pull.fragment, reason))
     )

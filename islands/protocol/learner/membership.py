@@ -24,7 +24,13 @@ from islands.protocol.identities import Phase
 from islands.protocol.learner import events
 from islands.protocol.learner.account import Sent
 from islands.protocol.learner.actions import ResetFeedback, ResetMoments
-from islands.protocol.learner.memory import EVENTS, FROM_SUPERVISOR, FROM_SYNCER, Leaving, Memory
+from islands.protocol.learner.memory import (
+    EVENTS,
+    FROM_SUPERVISOR,
+    FROM_SYNCER,
+    LearnerMemory,
+    Leaving,
+)
 from islands.protocol.learner.moments_recovery import on_donor, stop_asking
 from islands.protocol.learner.steps import allow, count_step, pass_over
 from islands.protocol.membership import EpochOrder, HeartbeatContent
@@ -36,24 +42,24 @@ from islands.protocol.tape.process_entries import Waits
 
 
 @EVENTS.handles(events.FromSupervisor)
-def from_supervisor(memory: Memory, event: events.FromSupervisor) -> None:
+def from_supervisor(memory: LearnerMemory, event: events.FromSupervisor) -> None:
     FROM_SUPERVISOR.handle(memory, event.message)
 
 
 @EVENTS.handles(events.FromSyncer)
-def from_syncer(memory: Memory, event: events.FromSyncer) -> None:
+def from_syncer(memory: LearnerMemory, event: events.FromSyncer) -> None:
     FROM_SYNCER.handle(memory, event.message)
 
 
 @EVENTS.handles(sessions.SupervisorLinkChanged)
-def on_supervisor_link(memory: Memory, event: sessions.SupervisorLinkChanged) -> None:
+def on_supervisor_link(memory: LearnerMemory, event: sessions.SupervisorLinkChanged) -> None:
     """Note the link's state; over a new link ask for admission, or send a heartbeat."""
     memory.membership.supervisor_up = event.up
     show_life(memory)
 
 
 @EVENTS.handles(sessions.SyncerLinkChanged)
-def on_syncer_link(memory: Memory, event: sessions.SyncerLinkChanged) -> None:
+def on_syncer_link(memory: LearnerMemory, event: sessions.SyncerLinkChanged) -> None:
     """Forget requests of the old link, which the syncer repeats; send Hello over a new one."""
     memory.membership.syncer_up = event.up
     memory.pulls.link_changed()
@@ -62,7 +68,7 @@ def on_syncer_link(memory: Memory, event: sessions.SyncerLinkChanged) -> None:
 
 
 @EVENTS.handles(events.Ticked)
-def on_tick(memory: Memory, event: events.Ticked) -> None:
+def on_tick(memory: LearnerMemory, event: events.Ticked) -> None:
     """Send a heartbeat to the supervisor, and a report to the syncer if none was sent lately."""
     show_life(memory, compiling=event.compiling)
     timing = memory.settings.timing
@@ -71,7 +77,7 @@ def on_tick(memory: Memory, event: events.Ticked) -> None:
     pass_over(memory)
 
 
-def show_life(memory: Memory, *, compiling: bool = False) -> None:
+def show_life(memory: LearnerMemory, *, compiling: bool = False) -> None:
     """Send a heartbeat, in the phase COMPILING if a step is `compiling`, or ask to be admitted."""
     within = compiling and memory.phase is Phase.STEPPING
     phase = Phase.COMPILING if within else memory.phase
@@ -81,20 +87,20 @@ def show_life(memory: Memory, *, compiling: bool = False) -> None:
         memory.actions.append(sessions.ToSupervisor(message))
 
 
-def _hello(memory: Memory) -> None:
+def _hello(memory: LearnerMemory) -> None:
     if memory.membership.syncer_up and memory.incarnation is not None:
         digests = tuple(account.digest for account in memory.accounts)
         hello = memory.membership.hello(memory.progress(memory.incarnation), digests, _kept(memory))
         memory.actions.append(sessions.ToSyncer(hello))
 
 
-def _kept(memory: Memory) -> tuple[Kept | None, ...]:
+def _kept(memory: LearnerMemory) -> tuple[Kept | None, ...]:
     held = [account.kept if account.version is None else None for account in memory.accounts]
     return tuple(held) if any(held) else ()
 
 
 @FROM_SUPERVISOR.handles(messages.Joined)
-def on_joined(memory: Memory, joined: messages.Joined) -> None:
+def on_joined(memory: LearnerMemory, joined: messages.Joined) -> None:
     """Begin an incarnation, unless an older supervisor sent it, or it is not a new one."""
     if memory.membership.on_joined(joined):
         memory.reporting.steps = memory.compute.steps
@@ -104,27 +110,27 @@ def on_joined(memory: Memory, joined: messages.Joined) -> None:
 
 
 @FROM_SUPERVISOR.handles(messages.HeartbeatAck)
-def on_ack(memory: Memory, ack: messages.HeartbeatAck) -> None:
+def on_ack(memory: LearnerMemory, ack: messages.HeartbeatAck) -> None:
     """Dial the syncer where the supervisor's answer to a heartbeat says that it is."""
     memory.actions.extend(sessions.DialSyncer(address) for address in memory.membership.on_ack(ack))
 
 
 @FROM_SUPERVISOR.handles(messages.MembershipChanged)
-def on_view(memory: Memory, page: messages.MembershipChanged) -> None:
+def on_view(memory: LearnerMemory, page: messages.MembershipChanged) -> None:
     memory.schedule.on_view(memory, page)
 
 
 @FROM_SUPERVISOR.handles(messages.Refused)
-def on_supervisor_refusal(memory: Memory, refused: messages.Refused) -> None:
+def on_supervisor_refusal(memory: LearnerMemory, refused: messages.Refused) -> None:
     _on_refused(memory, "the supervisor", refused.reason, retry=refused.retry)
 
 
 @FROM_SYNCER.handles(messages.Refused)
-def on_syncer_refusal(memory: Memory, refused: messages.Refused) -> None:
+def on_syncer_refusal(memory: LearnerMemory, refused: messages.Refused) -> None:
     _on_refused(memory, "the syncer", refused.reason, retry=refused.retry)
 
 
-def _on_refused(memory: Memory, by: str, reason: str, *, retry: bool) -> None:
+def _on_refused(memory: LearnerMemory, by: str, reason: str, *, retry: bool) -> None:
     """Exit on a refusal that a retry cannot mend; that the run is over is no failure."""
     if retry:
         memory.actions.append(Record(Waits(f"{by} refused: {reason}")))
@@ -134,7 +140,7 @@ def _on_refused(memory: Memory, by: str, reason: str, *, retry: bool) -> None:
 
 
 @FROM_SYNCER.handles(Welcome)
-def on_welcome(memory: Memory, welcome: Welcome) -> None:
+def on_welcome(memory: LearnerMemory, welcome: Welcome) -> None:
     """Follow a syncer unless it is an older one; ask the donor that it may name for moments."""
     epoch, seen = welcome.epoch, memory.epoch_seen
     theirs, own = len(welcome.versions), len(memory.accounts)
@@ -158,26 +164,26 @@ def on_welcome(memory: Memory, welcome: Welcome) -> None:
 
 
 @FROM_SUPERVISOR.handles(messages.Evicted)
-def on_evicted(memory: Memory, evicted: messages.Evicted) -> None:
+def on_evicted(memory: LearnerMemory, evicted: messages.Evicted) -> None:
     if memory.membership.on_evicted(evicted):
         _begin_anew(memory)
 
 
 @FROM_SYNCER.handles(messages.Evicted)
-def on_fenced(memory: Memory, evicted: messages.Evicted) -> None:
+def on_fenced(memory: LearnerMemory, evicted: messages.Evicted) -> None:
     """Begin anew if the syncer fences this incarnation, which it knows by the supervisor's word."""
     on_evicted(memory, replace(evicted, unknown=False))
 
 
 @EVENTS.handles(events.StepFinished)
-def on_step(memory: Memory, event: events.StepFinished) -> None:
+def on_step(memory: LearnerMemory, event: events.StepFinished) -> None:
     """Count a step; start over if its loss is not finite and it belongs to this incarnation."""
     count_step(memory, event)
     if not event.finite and event.steps > memory.compute.origin_steps:
         start_over(memory)
 
 
-def start_over(memory: Memory) -> None:
+def start_over(memory: LearnerMemory) -> None:
     """End the incarnation after a loss that is not finite; its moments and values are worthless.
 
     Supervisor and syncer receive the cause, for a run in which every learner diverges must end.
@@ -190,7 +196,7 @@ def start_over(memory: Memory) -> None:
         memory.actions.append(ResetMoments())
 
 
-def _rest(memory: Memory) -> None:
+def _rest(memory: LearnerMemory) -> None:
     membership, timing = memory.membership, memory.settings.timing
     well = memory.compute.own_steps > memory.settings.well_steps
     rest_s = membership.rest(timing.scaled(timing.heartbeat_s), memory.now_s, well=well)
@@ -200,7 +206,7 @@ def _rest(memory: Memory) -> None:
         memory.actions.append(Record(Waits(again)))
 
 
-def _begin_anew(memory: Memory, *, sound: bool = True) -> None:
+def _begin_anew(memory: LearnerMemory, *, sound: bool = True) -> None:
     """Keep the moments, and gossip's values if `sound`, and ask for a new incarnation."""
     compute = memory.compute
     memory.schedule.end(sound=sound and compute.allowed)
@@ -218,12 +224,12 @@ def _begin_anew(memory: Memory, *, sound: bool = True) -> None:
 
 
 @FROM_SUPERVISOR.handles(Drain)
-def on_drain(memory: Memory, drain: Drain) -> None:
+def on_drain(memory: LearnerMemory, drain: Drain) -> None:
     begin_leaving(memory, events.LeaveRequested(drain.reason))
 
 
 @EVENTS.handles(events.LeaveRequested)
-def begin_leaving(memory: Memory, event: events.LeaveRequested) -> None:
+def begin_leaving(memory: LearnerMemory, event: events.LeaveRequested) -> None:
     """Begin the shutdown and stop at the next boundary; further requests change nothing."""
     if memory.leaving is None:
         patience_s = memory.settings.timing.scaled(memory.settings.timing.evict_s)
@@ -232,7 +238,7 @@ def begin_leaving(memory: Memory, event: events.LeaveRequested) -> None:
         memory.allow_steps(0, memory.compute.leases)
 
 
-def go_on_leaving(memory: Memory) -> None:
+def go_on_leaving(memory: LearnerMemory) -> None:
     """End the process as soon as nothing is worth waiting for, or a deadline has passed.
 
     Rounds are opened for its open work (`protocol/syncer/scheduling.py`). A lost link to the syncer
@@ -251,13 +257,13 @@ def go_on_leaving(memory: Memory) -> None:
         memory.actions.append(sessions.Exit(leaving.reason, failed=False))
 
 
-def _owes(memory: Memory) -> bool:
+def _owes(memory: LearnerMemory) -> bool:
     """Whether it has work that rounds will ask it for, though it stands still."""
     done = memory.compute.own_tokens
     return memory.hands_over and any(done > account.base_tokens for account in memory.accounts)
 
 
-def _undecided(memory: Memory) -> bool:
+def _undecided(memory: LearnerMemory) -> bool:
 
     def open_(group: list[Sent]) -> bool:
         return any(sent.ticket not in memory.pulls.rejected for sent in group)
@@ -265,7 +271,7 @@ def _undecided(memory: Memory) -> bool:
     return any(open_(a.sent) or any(map(open_, a.doubtful)) for a in memory.accounts)
 
 
-def say_goodbye(memory: Memory, reason: str, *, diverged: bool = False) -> None:
+def say_goodbye(memory: LearnerMemory, reason: str, *, diverged: bool = False) -> None:
     """Send Leave to supervisor and syncer; the last progress report reaches the syncer first."""
     farewell = memory.membership.farewell(reason, diverged=diverged)
     if farewell is None:
@@ -278,7 +284,7 @@ def say_goodbye(memory: Memory, reason: str, *, diverged: bool = False) -> None:
 
 
 @FROM_SYNCER.handles(messages.Stop)
-def end_with_run(memory: Memory, stop: messages.Stop) -> None:
+def end_with_run(memory: LearnerMemory, stop: messages.Stop) -> None:
     """Exit since the syncer says that the run is over, and notify the supervisor, if reachable."""
     farewell = memory.membership.farewell(f"the run is over: {stop.reason}")
     if farewell is not None and memory.membership.supervisor_up:
@@ -287,6 +293,6 @@ def end_with_run(memory: Memory, stop: messages.Stop) -> None:
 
 
 @FROM_SUPERVISOR.handles(messages.Stop)
-def on_stop(memory: Memory, stop: messages.Stop) -> None:
+def on_stop(memory: LearnerMemory, stop: messages.Stop) -> None:
     """Exit, as the supervisor says that the run is over."""
     memory.actions.append(sessions.Exit(stop.reason, failed=False))

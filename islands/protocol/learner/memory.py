@@ -9,8 +9,8 @@
 | `reporting` | `state.py`, and `due` by all rules |
 | `schedule` | itself |
 
-The rules are functions over `Memory`, which collects the actions while one event is handled. Each
-rule is registered where it is defined: for the event that it handles in `EVENTS`, or for the
+The rules are functions over `LearnerMemory`, which collects the actions while one event is handled.
+Each rule is registered where it is defined: for the event that it handles in `EVENTS`, or for the
 message in `FROM_SUPERVISOR` or `FROM_SYNCER`.
 """
 
@@ -158,7 +158,7 @@ class Moments:
 
 
 @dataclass(slots=True)
-class Memory:
+class LearnerMemory:
     """All that a learner knows; `now_s` is the time of the event that is handled."""
 
     settings: RunSettings
@@ -252,11 +252,11 @@ class Memory:
         )
 
 
-EVENTS: Handlers[Memory, []] = Handlers()
+EVENTS: Handlers[LearnerMemory, []] = Handlers()
 """The handlers of a learner's events, but for those of gossip."""
 
-FROM_SUPERVISOR: Handlers[Memory, []] = Handlers()
+FROM_SUPERVISOR: Handlers[LearnerMemory, []] = Handlers()
 """The handlers of what the supervisor sends to a learner."""
 
-FROM_SYNCER: Handlers[Memory, []] = Handlers()
+FROM_SYNCER: Handlers[LearnerMemory, []] = Handlers()
 """The handlers of what the syncer sends to a learner, but for published values."""

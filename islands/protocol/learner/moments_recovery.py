@@ -20,7 +20,7 @@ are of different steps, which does moments no harm.
 
 from islands.protocol.identities import WHOLE, LearnerName, Version
 from islands.protocol.learner import actions, events
-from islands.protocol.learner.memory import EVENTS, Memory, MomentsStage
+from islands.protocol.learner.memory import EVENTS, LearnerMemory, MomentsStage
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.tape import learner_entries
 from islands.protocol.tape.entry import Record
@@ -33,11 +33,11 @@ GIVING_MAX = 4
 
 
 @EVENTS.handles(events.TrainerMade)
-def on_made(memory: Memory, event: events.TrainerMade) -> None:
+def on_made(memory: LearnerMemory, event: events.TrainerMade) -> None:
     memory.moments.schema, memory.moments.pieces = event.moments_schema, event.moment_pieces
 
 
-def on_donor(memory: Memory, donor: LearnerName | None) -> None:
+def on_donor(memory: LearnerMemory, donor: LearnerName | None) -> None:
     """Ask the donor that a Welcome names; requests over an earlier link may be lost."""
     moments = memory.moments
     if moments.stage is MomentsStage.OPEN and donor is not None:
@@ -51,7 +51,7 @@ def on_donor(memory: Memory, donor: LearnerName | None) -> None:
     moments.asked.clear()
 
 
-def pursue(memory: Memory) -> None:
+def pursue(memory: LearnerMemory) -> None:
     """Request the missing pieces, or give up; called after every event."""
     moments = memory.moments
     if moments.stage is not MomentsStage.ASKING or moments.schema is None:
@@ -71,7 +71,7 @@ def pursue(memory: Memory) -> None:
             memory.actions.append(actions.SetTimer(moments.deadline_s(limit_s) - memory.now_s))
 
 
-def _ask(memory: Memory) -> None:
+def _ask(memory: LearnerMemory) -> None:
     """Keep the window full; lost requests are sent again after the next Welcome."""
     moments = memory.moments
     if not memory.membership.syncer_up or memory.incarnation is None:
@@ -88,7 +88,7 @@ def _ask(memory: Memory) -> None:
 
 
 @EVENTS.handles(events.PieceArrived)
-def on_piece(memory: Memory, event: events.PieceArrived) -> None:
+def on_piece(memory: LearnerMemory, event: events.PieceArrived) -> None:
     """Handle the donor's answer: a piece, or that it gives none."""
     moments, offer = memory.moments, event.message
     if moments.stage is not MomentsStage.ASKING or event.sender != moments.donor:
@@ -104,7 +104,7 @@ def on_piece(memory: Memory, event: events.PieceArrived) -> None:
             go_fresh(memory, f"piece {offer.piece} was damaged")
 
 
-def _keep(memory: Memory, piece: int, payload: memoryview) -> None:
+def _keep(memory: LearnerMemory, piece: int, payload: memoryview) -> None:
     moments = memory.moments
     del moments.asked[piece]
     moments.arrived[piece] = payload
@@ -117,7 +117,7 @@ def _keep(memory: Memory, piece: int, payload: memoryview) -> None:
 
 
 @EVENTS.handles(events.MomentsLoaded)
-def on_loaded(memory: Memory, event: events.MomentsLoaded) -> None:
+def on_loaded(memory: LearnerMemory, event: events.MomentsLoaded) -> None:
     """Settle if compute has loaded the moments; otherwise fall back as `go_fresh` does."""
     moments = memory.moments
     if not event.taken:
@@ -135,7 +135,7 @@ def on_loaded(memory: Memory, event: events.MomentsLoaded) -> None:
     memory.actions.append(Record(taken))
 
 
-def go_fresh(memory: Memory, reason: str) -> None:
+def go_fresh(memory: LearnerMemory, reason: str) -> None:
     """Settle for the optimizer's initial moments, unless there is a checkpoint on disk to try."""
     moments = memory.moments
     if moments.kept is not None:
@@ -148,7 +148,7 @@ def go_fresh(memory: Memory, reason: str) -> None:
     memory.actions.append(Record(learner_entries.MomentsFresh(reason, round(waited_s, 6))))
 
 
-def load_kept(memory: Memory) -> None:
+def load_kept(memory: LearnerMemory) -> None:
     moments = memory.moments
     kept, moments.kept = moments.kept, None
     assert kept is not None, "something lies on disk"
@@ -162,7 +162,7 @@ def load_kept(memory: Memory) -> None:
         memory.actions.append(actions.LoadCheckpoint())
 
 
-def _belongs(memory: Memory, versions: tuple[Version, ...]) -> bool:
+def _belongs(memory: LearnerMemory, versions: tuple[Version, ...]) -> bool:
     """Whether every adopted version is the one that the moments were saved with, or a newer one."""
     adopted = [account.version for account in memory.accounts]
     return len(versions) == len(adopted) and all(
@@ -170,14 +170,14 @@ def _belongs(memory: Memory, versions: tuple[Version, ...]) -> bool:
     )
 
 
-def stop_asking(memory: Memory) -> None:
+def stop_asking(memory: LearnerMemory) -> None:
     """Stop asking at the end of an incarnation: the next one may have another donor."""
     if memory.moments.stage is MomentsStage.ASKING:
         memory.moments.stage = MomentsStage.OPEN
         _forget(memory)
 
 
-def _forget(memory: Memory) -> None:
+def _forget(memory: LearnerMemory) -> None:
     memory.moments.asked.clear()
     memory.moments.arrived.clear()
 
@@ -186,7 +186,7 @@ def _forget(memory: Memory) -> None:
 
 
 @EVENTS.handles(events.StateRequested)
-def on_state_request(memory: Memory, event: events.StateRequested) -> None:
+def on_state_request(memory: LearnerMemory, event: events.StateRequested) -> None:
     request = event.message
     known = 0 <= request.piece < memory.moments.pieces and request.schema == memory.moments.schema
     if _may_give(memory) and known and memory.moments.giving < GIVING_MAX:
@@ -197,7 +197,7 @@ def on_state_request(memory: Memory, event: events.StateRequested) -> None:
 
 
 @EVENTS.handles(events.MomentsRead)
-def on_read(memory: Memory, event: events.MomentsRead) -> None:
+def on_read(memory: LearnerMemory, event: events.MomentsRead) -> None:
     """Send a piece that was read, unless this learner may no longer give any."""
     memory.moments.giving -= 1
     if _may_give(memory):
@@ -207,10 +207,10 @@ def on_read(memory: Memory, event: events.MomentsRead) -> None:
         _give_none(memory, event.asker, event.piece)
 
 
-def _may_give(memory: Memory) -> bool:
+def _may_give(memory: LearnerMemory) -> bool:
     return memory.compute.own_steps > 0 and memory.phase in WHOLE
 
 
-def _give_none(memory: Memory, asker: str, piece: int) -> None:
+def _give_none(memory: LearnerMemory, asker: str, piece: int) -> None:
     offer = StateOffer(piece, 0, memory.moments.schema or "", "")
     memory.actions.append(actions.ToPeer(asker, offer))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from islands.protocol.identities import WHOLE, FragmentIndex
 from islands.protocol.learner.actions import PlanSnapshots
-from islands.protocol.learner.memory import Memory
+from islands.protocol.learner.memory import LearnerMemory
 from islands.protocol.learner.schedule import Schedule
 from islands.protocol.messages.training import ContributionFate, FragmentUpdate, PullFragment
 
@@ -33,51 +33,51 @@ class OwnTurns(Schedule):
     waits: bool
     refused_steps: dict[int, int] = field(default_factory=dict)
 
-    def due(self, memory: Memory, fragment: int) -> int:
+    def due(self, memory: LearnerMemory, fragment: int) -> int:
         base_steps = memory.compute.origin_steps + memory.accounts[fragment].base_steps
         begun = max(base_steps, self.refused_steps.get(fragment, 0))
         return begun + self.interval_steps
 
-    def _due(self, memory: Memory) -> list[int]:
+    def _due(self, memory: LearnerMemory) -> list[int]:
         return [self.due(memory, fragment) for fragment in range(memory.fragments)]
 
     def end(self, *, sound: bool) -> None:
         self.refused_steps.clear()
 
-    def until_steps(self, memory: Memory) -> int | None:
+    def until_steps(self, memory: LearnerMemory) -> int | None:
         return min(self._due(memory)) if self.waits else None
 
-    def plan(self, memory: Memory) -> PlanSnapshots:
+    def plan(self, memory: LearnerMemory) -> PlanSnapshots:
         if memory.compute.stopped:
             return super().plan(memory)
         due = self._due(memory)
         return PlanSnapshots(tuple(map(FragmentIndex, range(len(due)))), tuple(due))
 
-    def least_steps(self, memory: Memory, pull: PullFragment) -> int:
+    def least_steps(self, memory: LearnerMemory, pull: PullFragment) -> int:
         if memory.compute.stopped:
             return super().least_steps(memory, pull)
         return self.due(memory, pull.fragment)
 
-    def why_declined(self, memory: Memory, pull: PullFragment) -> str | None:
+    def why_declined(self, memory: LearnerMemory, pull: PullFragment) -> str | None:
         """Decline a pull of a fragment for which no round is asked, before the end."""
         ending = memory.ending
         asked = ending or pull.fragment in self.asking(memory)
         return None if asked else "its turn is not due"
 
-    def asking(self, memory: Memory) -> tuple[FragmentIndex, ...]:
+    def asking(self, memory: LearnerMemory) -> tuple[FragmentIndex, ...]:
         if memory.phase not in WHOLE:
             return ()
         due = enumerate(self._due(memory))
         return tuple(FragmentIndex(index) for index, at in due if memory.compute.steps >= at)
 
-    def stepped(self, memory: Memory) -> bool:
+    def stepped(self, memory: LearnerMemory) -> bool:
         return memory.compute.steps in self._due(memory)
 
-    def adopted(self, memory: Memory, update: FragmentUpdate) -> bool:
+    def adopted(self, memory: LearnerMemory, update: FragmentUpdate) -> bool:
         self.refused_steps.pop(update.fragment, None)
         return True
 
-    def rejected(self, memory: Memory, fate: ContributionFate) -> bool:
+    def rejected(self, memory: LearnerMemory, fate: ContributionFate) -> bool:
         """Begin a turn, if the contribution was the last one from this base."""
         ticket = fate.ticket.epoch, fate.ticket.round
         own = any(sent.ticket == ticket for sent in memory.accounts[fate.fragment].sent)

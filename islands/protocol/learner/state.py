@@ -17,7 +17,7 @@ from islands.protocol.identities import LearnerName, Phase, Role
 from islands.protocol.learner import answering, events, membership, moments_recovery, steps
 from islands.protocol.learner.account import Account
 from islands.protocol.learner.actions import Action
-from islands.protocol.learner.memory import EVENTS, CheckpointedMoments, Memory, Moments
+from islands.protocol.learner.memory import EVENTS, CheckpointedMoments, LearnerMemory, Moments
 from islands.protocol.learner.own_turns import OwnTurns
 from islands.protocol.learner.pulls import Pulls
 from islands.protocol.learner.schedule import Schedule
@@ -31,7 +31,7 @@ STEPS_COMPILING = 2
 """The first steps of a process may compile."""
 
 
-class LearnerState(Memory):
+class LearnerState(LearnerMemory):
     """The state of one learner process, which the actor may read but never write.
 
     Args:

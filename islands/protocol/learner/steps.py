@@ -9,7 +9,7 @@ from islands.protocol.identities import Lease, Phase
 from islands.protocol.learner.account import Account, Queued
 from islands.protocol.learner.actions import AdoptValue, SettleFeedback
 from islands.protocol.learner.events import Idled, StepFinished, TrainerReady, ValueAdopted
-from islands.protocol.learner.memory import EVENTS, FROM_SYNCER, Memory, MomentsStage
+from islands.protocol.learner.memory import EVENTS, FROM_SYNCER, LearnerMemory, MomentsStage
 from islands.protocol.learner.moments_recovery import go_fresh, load_kept
 from islands.protocol.messages import training
 from islands.protocol.sessions import UpdateArrived
@@ -20,7 +20,7 @@ ADOPTING_MAX = 4
 """Updates per fragment that wait for a boundary; compute adopts the newest of them."""
 
 
-def allow(memory: Memory) -> None:
+def allow(memory: LearnerMemory) -> None:
     """Let compute step if every fragment is adopted and nothing forbids it."""
     compute = memory.compute
     whole = memory.phase in (Phase.STEPPING, Phase.STARVED, Phase.WAITING)
@@ -40,12 +40,12 @@ def allow(memory: Memory) -> None:
         compute.late = compute.late and compute.idle
 
 
-def pass_over(memory: Memory) -> None:
+def pass_over(memory: LearnerMemory) -> None:
     if memory.schedule.pass_over(memory):
         allow(memory)
 
 
-def move_origin(memory: Memory) -> None:
+def move_origin(memory: LearnerMemory) -> None:
     """Move the origin of this incarnation's totals, until its first step is allowed."""
     compute = memory.compute
     if not compute.allowed:
@@ -56,7 +56,7 @@ def move_origin(memory: Memory) -> None:
 
 
 @FROM_SYNCER.handles(training.LeaseGranted)
-def on_grant(memory: Memory, grant: training.LeaseGranted) -> None:
+def on_grant(memory: LearnerMemory, grant: training.LeaseGranted) -> None:
     """Receive leases and quota; ignore an older syncer's or another incarnation's."""
     compute = memory.compute
     if grant.epoch < memory.epoch_seen or grant.incarnation != memory.incarnation:
@@ -70,14 +70,14 @@ def on_grant(memory: Memory, grant: training.LeaseGranted) -> None:
 
 
 @FROM_SYNCER.handles(training.FinalRound)
-def on_final_round(memory: Memory, message: training.FinalRound) -> None:
+def on_final_round(memory: LearnerMemory, message: training.FinalRound) -> None:
     if message.epoch >= memory.epoch_seen and not memory.compute.closing:
         memory.compute.closing = True
         memory.allow_steps(0, memory.compute.leases)
 
 
 @FROM_SYNCER.handles(training.Paused)
-def on_paused(memory: Memory, message: training.Paused) -> None:
+def on_paused(memory: LearnerMemory, message: training.Paused) -> None:
     if message.epoch < memory.epoch_seen or message.paused is memory.compute.paused:
         return
     memory.compute.paused = message.paused
@@ -89,7 +89,7 @@ def on_paused(memory: Memory, message: training.Paused) -> None:
 
 
 @FROM_SYNCER.handles(training.ContributionFate)
-def on_fate(memory: Memory, fate: training.ContributionFate) -> None:
+def on_fate(memory: LearnerMemory, fate: training.ContributionFate) -> None:
     """Note a contribution that was not applied; its tokens' fate comes with the next update."""
     memory.pulls.rejected.append((fate.ticket.epoch, fate.ticket.round))
     memory.pulls.decided(fate.fragment)
@@ -101,12 +101,12 @@ def on_fate(memory: Memory, fate: training.ContributionFate) -> None:
 
 
 @EVENTS.handles(TrainerReady)
-def on_ready(memory: Memory, event: TrainerReady) -> None:
+def on_ready(memory: LearnerMemory, event: TrainerReady) -> None:
     memory.compute.ready, memory.compute.batch_tokens = True, event.batch_tokens
     memory.moments.ready_s = memory.now_s
 
 
-def count_step(memory: Memory, event: StepFinished) -> None:
+def count_step(memory: LearnerMemory, event: StepFinished) -> None:
     """Count a completed step; a report is due every `report_interval_steps`."""
     compute, reporting = memory.compute, memory.reporting
     compute.steps = max(compute.steps, event.steps)  # an adoption may have counted running steps
@@ -121,7 +121,7 @@ def count_step(memory: Memory, event: StepFinished) -> None:
 
 
 @EVENTS.handles(Idled)
-def on_idle(memory: Memory, event: Idled) -> None:
+def on_idle(memory: LearnerMemory, event: Idled) -> None:
     """Note that compute stopped, unless it was allowed to step since."""
     compute = memory.compute
     compute.steps, compute.tokens = event.steps, event.tokens
@@ -134,7 +134,7 @@ def on_idle(memory: Memory, event: Idled) -> None:
         pass_over(memory)
 
 
-def _advance_positions(memory: Memory, leases: tuple[Lease, ...]) -> None:
+def _advance_positions(memory: LearnerMemory, leases: tuple[Lease, ...]) -> None:
     """Advance the positions of the leases held; drop those of an earlier incarnation."""
     news = {(lease.pass_index, lease.shard): lease for lease in leases}
     memory.compute.leases = tuple(
@@ -147,7 +147,7 @@ def _advance_positions(memory: Memory, leases: tuple[Lease, ...]) -> None:
 
 
 @EVENTS.handles(UpdateArrived)
-def on_update(memory: Memory, event: UpdateArrived) -> None:
+def on_update(memory: LearnerMemory, event: UpdateArrived) -> None:
     """Have compute adopt a published value at the next boundary, if it is a newer one."""
     update = event.message
     account = memory.accounts[update.fragment]
@@ -170,7 +170,9 @@ def on_update(memory: Memory, event: UpdateArrived) -> None:
     pass_over(memory)
 
 
-def _adopt(memory: Memory, account: Account, event: UpdateArrived, at_steps: int) -> AdoptValue:
+def _adopt(
+    memory: LearnerMemory, account: Account, event: UpdateArrived, at_steps: int
+) -> AdoptValue:
     """Return the order to adopt a value: what it replaces, and which local work is kept."""
     assert memory.incarnation is not None, "only who is admitted adopts"
     update, settings = event.message, memory.settings
@@ -195,7 +197,7 @@ def _adopt(memory: Memory, account: Account, event: UpdateArrived, at_steps: int
 
 
 @EVENTS.handles(ValueAdopted)
-def on_adopted(memory: Memory, event: ValueAdopted) -> None:
+def on_adopted(memory: LearnerMemory, event: ValueAdopted) -> None:
     """Record that a published value became the base; the last missing one allows steps.
 
     No report is due before, since each names every fragment.

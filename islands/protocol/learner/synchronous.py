@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from islands.protocol.identities import FragmentIndex
 from islands.protocol.learner.actions import PlanSnapshots
-from islands.protocol.learner.memory import Memory
+from islands.protocol.learner.memory import LearnerMemory
 from islands.protocol.learner.schedule import Schedule
 from islands.protocol.messages.training import ContributionFate, FragmentUpdate, PullFragment
 
@@ -91,7 +91,7 @@ class Synchronous(Schedule):
 
     # --- the schedule ---------------------------------------------------------------------------
 
-    def begin(self, memory: Memory) -> None:
+    def begin(self, memory: LearnerMemory) -> None:
         if self.anchor is None:
             self.anchor = self.settled, memory.compute.steps
 
@@ -99,7 +99,7 @@ class Synchronous(Schedule):
         self.settled, self.anchor = -1, None
         self.beyond.clear()
 
-    def until_steps(self, memory: Memory) -> int | None:
+    def until_steps(self, memory: LearnerMemory) -> int | None:
         """Return τ steps after the oldest round that is waited for was due.
 
         It is one step after the base at least, and reaches to the adoption of a value that is here.
@@ -113,7 +113,7 @@ class Synchronous(Schedule):
         here = [queued.at_steps for queued in queue if queued.update.round == oldest]
         return max(limit_steps, memory.first_contribution(fragment), *here)
 
-    def pass_over(self, memory: Memory) -> bool:
+    def pass_over(self, memory: LearnerMemory) -> bool:
         """Wait no more for rounds that passed this learner by, if the value of a later one is here.
 
         If it has contributed to the oldest, it waits for the fate until all messages were repeated.
@@ -133,7 +133,7 @@ class Synchronous(Schedule):
             self.settle(min(later) - 1, memory.compute.steps)
         return bool(later)
 
-    def plan(self, memory: Memory) -> PlanSnapshots:
+    def plan(self, memory: LearnerMemory) -> PlanSnapshots:
         """Return those that rounds within reach are due to hold, and those that are pulled."""
         if self.anchor is None or memory.compute.stopped:
             return super().plan(memory)
@@ -141,13 +141,13 @@ class Synchronous(Schedule):
         due = self.snapshots() | {index: self.least_steps(memory, one) for index, one in pulled}
         return PlanSnapshots(tuple(map(FragmentIndex, due)), tuple(due.values()))
 
-    def least_steps(self, memory: Memory, pull: PullFragment) -> int:
+    def least_steps(self, memory: LearnerMemory, pull: PullFragment) -> int:
         if self.anchor is None or memory.compute.stopped:
             return super().least_steps(memory, pull)
         due = max(self.due(pull.ticket.round), memory.first_contribution(pull.fragment))
         return min(due, memory.compute.steps) if memory.compute.waiting else due
 
-    def adopt_at(self, memory: Memory, update: FragmentUpdate) -> int:
+    def adopt_at(self, memory: LearnerMemory, update: FragmentUpdate) -> int:
         """Return τ steps after its round was due, if this learner contributed to that."""
         if memory.compute.closing:
             return 0
@@ -160,10 +160,10 @@ class Synchronous(Schedule):
         """Count from a round that was answered before it was due, as those before it were over."""
         self._count_from(round_, steps)
 
-    def adopted(self, memory: Memory, update: FragmentUpdate) -> bool:
+    def adopted(self, memory: LearnerMemory, update: FragmentUpdate) -> bool:
         self.settle(update.round, memory.compute.steps, memory.under_way())
         return True
 
-    def rejected(self, memory: Memory, fate: ContributionFate) -> bool:
+    def rejected(self, memory: LearnerMemory, fate: ContributionFate) -> bool:
         self.settle(fate.ticket.round, memory.compute.steps, memory.under_way())
         return True

@@ -17,7 +17,7 @@ from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import Exit, FinishRun
 from islands.protocol.syncer.eligibility import BUSY, unready_because
 from islands.protocol.syncer.members import LearnerRecord
-from islands.protocol.syncer.memory import EVENTS, Closing, ClosingStage, RunMemory
+from islands.protocol.syncer.memory import EVENTS, Closing, ClosingStage, SyncerMemory
 from islands.protocol.syncer.recovery import TIME
 from islands.protocol.syncer.retirement import end_unsettled
 from islands.protocol.syncer.rounds import Stage
@@ -26,7 +26,7 @@ from islands.protocol.syncer.timeouts import end_at_most_s
 from islands.protocol.tape import round_entries
 
 
-def advance_closing(core: RunMemory, now_s: float) -> None:
+def advance_closing(core: SyncerMemory, now_s: float) -> None:
     if core.closing is None:
         reason = _due(core)
         if reason is None:
@@ -60,43 +60,45 @@ def advance_closing(core: RunMemory, now_s: float) -> None:
 
 
 @EVENTS.handles(events.StopRequested)
-def on_stop_requested(core: RunMemory, event: events.StopRequested, now_s: float) -> None:
+def on_stop_requested(core: SyncerMemory, event: events.StopRequested, now_s: float) -> None:
     if core.closing is None and core.seeded:
         begin_closing(core, event.reason, now_s)
 
 
 @EVENTS.handles(events.SupervisorLinkChanged)
-def on_supervisor_link(core: RunMemory, event: events.SupervisorLinkChanged, now_s: float) -> None:
+def on_supervisor_link(
+    core: SyncerMemory, event: events.SupervisorLinkChanged, now_s: float
+) -> None:
     """Note whether the supervisor can be reached; once the run is over, restart the wait for it."""
     core.supervised = event.up
     if core.closing is not None and core.closing.stage is ClosingStage.FINISHED:
         _wait_for_supervisor(core, core.closing, now_s)
 
 
-def _heard_or_in_vain(core: RunMemory, closing: Closing, now_s: float) -> bool:
+def _heard_or_in_vain(core: SyncerMemory, closing: Closing, now_s: float) -> bool:
     in_vain = not core.supervised and now_s >= closing.deadline_s
     return core.journal.all_durable and (core.durable.reported or in_vain)
 
 
-def _wait_for_supervisor(core: RunMemory, closing: Closing, now_s: float) -> None:
+def _wait_for_supervisor(core: SyncerMemory, closing: Closing, now_s: float) -> None:
     timing = core.settings.timing
     closing.wait_until(now_s + timing.scaled(timing.final_s))
 
 
 @EVENTS.handles(events.EndHeard)
-def on_end_heard(core: RunMemory, _event: events.EndHeard, _now_s: float) -> None:
+def on_end_heard(core: SyncerMemory, _event: events.EndHeard, _now_s: float) -> None:
     over = core.closing is not None and core.closing.stage is ClosingStage.FINISHED
     if over and not core.durable.reported:
         core.durable.reported = True
         core.journal.records.want()
 
 
-def resume_end(core: RunMemory, now_s: float) -> None:
+def resume_end(core: SyncerMemory, now_s: float) -> None:
     assert core.durable.finished is not None, "the final cut is durable"
     core.closing = Closing(core.durable.finished, now_s, now_s, [], ClosingStage.CUTTING)
 
 
-def _due(core: RunMemory) -> str | None:
+def _due(core: SyncerMemory) -> str | None:
     if not core.seeded:
         return None
     if core.durable.stopping is not None:
@@ -107,7 +109,7 @@ def _due(core: RunMemory) -> str | None:
     return "tokens" if tokens_used_up(core) else None
 
 
-def tokens_used_up(core: RunMemory) -> bool:
+def tokens_used_up(core: SyncerMemory) -> bool:
     """Return whether neither its quota nor the rest of the budget is enough for anybody."""
     leases = core.durable.leases
     if leases.remaining_tokens is None:
@@ -133,7 +135,7 @@ def tokens_used_up(core: RunMemory) -> bool:
     return True
 
 
-def _can_spend(core: RunMemory, reader: LearnerName, holder: LearnerName | None) -> bool:
+def _can_spend(core: SyncerMemory, reader: LearnerName, holder: LearnerName | None) -> bool:
     """Return whether a reader's batch fits into a holder's unused quota, or (None) the budget."""
     leases, learner = core.durable.leases, core.members.learners.get(reader)
     if learner is None or not learner.reads:
@@ -147,7 +149,7 @@ def _can_spend(core: RunMemory, reader: LearnerName, holder: LearnerName | None)
     return left >= learner.progress.batch_tokens
 
 
-def cannot_step(core: RunMemory, name: LearnerName) -> bool:
+def cannot_step(core: SyncerMemory, name: LearnerName) -> bool:
     """Return whether a learner knows its whole quota and cannot step with what is left of it."""
     learner, holder = core.members.learners.get(name), core.durable.leases.holders[name]
     return (
@@ -158,7 +160,7 @@ def cannot_step(core: RunMemory, name: LearnerName) -> bool:
     )
 
 
-def begin_closing(core: RunMemory, reason: str, now_s: float) -> None:
+def begin_closing(core: SyncerMemory, reason: str, now_s: float) -> None:
     timing = core.settings.timing
     reachable = [one for one in core.members.learners.values() if one.reachable and not one.still]
     least_s = timing.scaled(timing.final_s)
@@ -181,7 +183,7 @@ def begin_closing(core: RunMemory, reason: str, now_s: float) -> None:
         core.send(core.members.learners[name].connection, FinalRound(core.durable.epoch, reason))
 
 
-def _all_measured(core: RunMemory) -> bool:
+def _all_measured(core: SyncerMemory) -> bool:
 
     def measured(name: LearnerName) -> bool:
         learner = core.members.learners.get(name)
@@ -192,13 +194,13 @@ def _all_measured(core: RunMemory) -> bool:
     return all(measured(name) for name in core.durable.ledger.books)
 
 
-def _ask_no_more(core: RunMemory) -> None:
+def _ask_no_more(core: SyncerMemory) -> None:
     for round_ in core.rounds.open.values():
         if round_.stage is Stage.COLLECTING:
             round_.await_all()
 
 
-def _all_stopped(core: RunMemory) -> bool:
+def _all_stopped(core: SyncerMemory) -> bool:
     """Return whether no learner that could contribute still steps, or has yet to reconnect."""
     if len(core.durable.ledger.books) > core.learner_count:
         return False
@@ -215,7 +217,7 @@ def _steps(learner: LearnerRecord) -> bool:
     )
 
 
-def _closing_rounds(core: RunMemory, closing: Closing, now_s: float, *, overdue: bool) -> None:
+def _closing_rounds(core: SyncerMemory, closing: Closing, now_s: float, *, overdue: bool) -> None:
     """Open one round for each fragment on which a learner has something left to contribute."""
     limit = core.settings.open_rounds_max(core.fragments)
     for fragment in list(closing.left):
@@ -239,7 +241,7 @@ def _closing_rounds(core: RunMemory, closing: Closing, now_s: float, *, overdue:
         closing.go_on(ClosingStage.ADOPTING, now_s)
 
 
-def _hurry(core: RunMemory, now_s: float) -> None:
+def _hurry(core: SyncerMemory, now_s: float) -> None:
     """Excuse all learners still waited for, since the time is up; merge what has arrived."""
     for fragment in sorted(core.rounds.open):
         round_ = core.rounds.open[fragment]
@@ -252,7 +254,7 @@ def _hurry(core: RunMemory, now_s: float) -> None:
     close_rounds(core, now_s)
 
 
-def _awaited(core: RunMemory, fragment: int) -> bool:
+def _awaited(core: SyncerMemory, fragment: int) -> bool:
     """Return whether a learner has yet to answer other pulls, or to adopt its contribution."""
 
     def awaited(learner: LearnerRecord) -> bool:
@@ -268,7 +270,7 @@ def _awaited(core: RunMemory, fragment: int) -> bool:
     return core.any_learner(f"awaited {fragment}", awaited)
 
 
-def _is_behind(core: RunMemory, learner: LearnerRecord) -> bool:
+def _is_behind(core: SyncerMemory, learner: LearnerRecord) -> bool:
     wanted = range(core.fragments)
     return (
         not learner.still
@@ -277,7 +279,7 @@ def _is_behind(core: RunMemory, learner: LearnerRecord) -> bool:
     )
 
 
-def waited_for(core: RunMemory) -> dict[LearnerName, str]:
+def waited_for(core: SyncerMemory) -> dict[LearnerName, str]:
     """Return the learners that the closing waits for now, each with the reason."""
     closing, reasons = core.closing, dict[LearnerName, str]()
     if closing is None:
@@ -297,7 +299,7 @@ def waited_for(core: RunMemory) -> dict[LearnerName, str]:
     return reasons
 
 
-def _finish(core: RunMemory, closing: Closing) -> None:
+def _finish(core: SyncerMemory, closing: Closing) -> None:
     ledger = core.durable.ledger
     core.record(
         round_entries.Finished(

@@ -16,7 +16,7 @@ from islands.protocol.syncer.actions import DropContribution, ReleaseValues
 from islands.protocol.syncer.contribution_admission import record_fate
 from islands.protocol.syncer.events import JournalFinished, MergeFinished
 from islands.protocol.syncer.members import LearnerRecord
-from islands.protocol.syncer.memory import EVENTS, RunMemory
+from islands.protocol.syncer.memory import EVENTS, SyncerMemory
 from islands.protocol.syncer.recipients import send_to_all
 from islands.protocol.syncer.rounds import Round
 from islands.protocol.syncer.seeding import journal_seed
@@ -38,7 +38,7 @@ def in_time_fraction(steps: int, usual_steps: int, interval_steps: float) -> flo
 
 
 @EVENTS.handles(MergeFinished)
-def on_merged(core: RunMemory, event: MergeFinished, _now_s: float) -> None:
+def on_merged(core: SyncerMemory, event: MergeFinished, _now_s: float) -> None:
     """Account for a merge that was computed; the value and the accounts become durable together."""
     fragment, number, facts = event.fragment, event.round, event.facts
     round_ = core.rounds.open[fragment]
@@ -86,7 +86,7 @@ def on_merged(core: RunMemory, event: MergeFinished, _now_s: float) -> None:
     core.write_fragment(fragment)
 
 
-def _apply(core: RunMemory, round_: Round, name: LearnerName, version: Version) -> int:
+def _apply(core: SyncerMemory, round_: Round, name: LearnerName, version: Version) -> int:
     """Account for one contribution; return those of its tokens that only the end merged."""
     contribution = round_.arrived[name].contribution
     ticket = contribution.ticket
@@ -109,7 +109,7 @@ def _staleness(round_: Round, name: LearnerName) -> int:
 
 
 @EVENTS.handles(JournalFinished)
-def on_journalled(core: RunMemory, event: JournalFinished, now_s: float) -> None:
+def on_journalled(core: SyncerMemory, event: JournalFinished, now_s: float) -> None:
     """Commit what the records so far hold, now that they are durable, and send it."""
     for fragment in core.journal.take_durable(event.sequence):
         if core.seeded:
@@ -123,7 +123,7 @@ def on_journalled(core: RunMemory, event: JournalFinished, now_s: float) -> None
             core.send(learner.connection, granted)
 
 
-def _commit(core: RunMemory, fragment: int, now_s: float) -> None:
+def _commit(core: SyncerMemory, fragment: int, now_s: float) -> None:
     newest = core.durable.published[fragment]
     assert newest is not None, "what is journalled has a version"
     core.versions.commit(fragment, newest)
@@ -134,7 +134,7 @@ def _commit(core: RunMemory, fragment: int, now_s: float) -> None:
     send_to_all(core, [fragment], now_s)
 
 
-def release_old_values(core: RunMemory, fragments: Iterable[int]) -> None:
+def release_old_values(core: SyncerMemory, fragments: Iterable[int]) -> None:
     for fragment in fragments:
         kept = core.versions.kept[fragment]
         if not kept.older_held or fragment in core.rounds.open or _needed(core, fragment):
@@ -146,7 +146,7 @@ def release_old_values(core: RunMemory, fragments: Iterable[int]) -> None:
         core.actions.append(ReleaseValues(FragmentIndex(fragment), core.version(fragment)))
 
 
-def _needed(core: RunMemory, fragment: int) -> bool:
+def _needed(core: SyncerMemory, fragment: int) -> bool:
     kept, counted = core.versions.kept[fragment], bool(core.versions.increments)
 
     def behind(learner: LearnerRecord) -> bool:

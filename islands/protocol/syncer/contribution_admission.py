@@ -12,7 +12,7 @@ from islands.protocol.syncer.actions import DropContribution
 from islands.protocol.syncer.eligibility import stale_because
 from islands.protocol.syncer.events import ContributionArrived
 from islands.protocol.syncer.members import LearnerRecord
-from islands.protocol.syncer.memory import HANDLERS, RunMemory
+from islands.protocol.syncer.memory import HANDLERS, SyncerMemory
 from islands.protocol.syncer.plausibility import COPIES_MAX, Check, age_steps, wrong_steps
 from islands.protocol.syncer.precision import Transfer, budget_s
 from islands.protocol.syncer.pulls import Pull
@@ -57,7 +57,7 @@ def refusal(
     return None
 
 
-def admit(core: RunMemory, event: ContributionArrived, now_s: float) -> str | None:
+def admit(core: SyncerMemory, event: ContributionArrived, now_s: float) -> str | None:
     """Admit a contribution to its round, or give it another fate.
 
     The first answer to a ticket stands, whatever link others come over. No answer is taken from an
@@ -119,7 +119,7 @@ def admit(core: RunMemory, event: ContributionArrived, now_s: float) -> str | No
 
 
 def _refusal_of(
-    core: RunMemory, learner: LearnerRecord, event: ContributionArrived, round_: Round | None
+    core: SyncerMemory, learner: LearnerRecord, event: ContributionArrived, round_: Round | None
 ) -> Refusal | None:
     contribution, ledger = event.contribution, core.durable.ledger
     fragment = contribution.fragment
@@ -143,7 +143,10 @@ def _refusal_of(
 
 
 def refuse(
-    core: RunMemory, contribution: training.Contribution, refused: Refusal, connection: int | None
+    core: SyncerMemory,
+    contribution: training.Contribution,
+    refused: Refusal,
+    connection: int | None,
 ) -> None:
     ticket = contribution.ticket
     core.actions.append(DropContribution(ticket))
@@ -160,7 +163,7 @@ def refuse(
     core.send(connection, fate)
 
 
-def _discarded(core: RunMemory, contribution: training.Contribution) -> bool:
+def _discarded(core: SyncerMemory, contribution: training.Contribution) -> bool:
     """Return whether a report that overtook these tokens has counted them as overwritten."""
     ticket, fragment = contribution.ticket, contribution.fragment
     held = core.members.learners[ticket.name].holds(fragment)
@@ -174,7 +177,7 @@ def _kept_out(ticket: Ticket, reason: str) -> KeptOut:
     return KeptOut(ticket.name, f"contribution {ticket}", reason)
 
 
-def _admitted(core: RunMemory, ticket: Ticket) -> Admitted | None:
+def _admitted(core: SyncerMemory, ticket: Ticket) -> Admitted | None:
     """Return the answer to a ticket that waits for its merge, whatever its sender says next."""
     for round_ in core.rounds.open.values():
         if round_.stage is Stage.JOURNALLING:
@@ -185,7 +188,7 @@ def _admitted(core: RunMemory, ticket: Ticket) -> Admitted | None:
     return None
 
 
-def _drop(core: RunMemory, ticket: Ticket, connection: int) -> None:
+def _drop(core: SyncerMemory, ticket: Ticket, connection: int) -> None:
     """Free the payload of an answer that has just come; one that waits for its merge stays."""
     held = _admitted(core, ticket)
     if held is None or held.connection != connection:
@@ -194,7 +197,7 @@ def _drop(core: RunMemory, ticket: Ticket, connection: int) -> None:
 
 @HANDLERS.handles(training.ContributionOffered)
 def on_offered(
-    core: RunMemory, offered: training.ContributionOffered, connection: int, now_s: float
+    core: SyncerMemory, offered: training.ContributionOffered, connection: int, now_s: float
 ) -> None:
     """Note since when a contribution has been on its way (`precision.py`)."""
     learner = _asked(core, offered.ticket, connection)
@@ -203,7 +206,7 @@ def on_offered(
         pull.offered_s, pull.size_bytes = now_s, offered.size_bytes
 
 
-def _judge_arrived(core: RunMemory, learner: LearnerRecord, pull: Pull, now_s: float) -> None:
+def _judge_arrived(core: SyncerMemory, learner: LearnerRecord, pull: Pull, now_s: float) -> None:
     if pull.offered_s is None:
         return
     before_s = pull.offered_s - pull.first_s
@@ -225,7 +228,7 @@ def _judge_arrived(core: RunMemory, learner: LearnerRecord, pull: Pull, now_s: f
         core.record(adapted)
 
 
-def _asked(core: RunMemory, ticket: Ticket, connection: int) -> LearnerRecord | None:
+def _asked(core: SyncerMemory, ticket: Ticket, connection: int) -> LearnerRecord | None:
     """Return whose ticket it is; None if it is of another incarnation, epoch or link."""
     learner = core.members.learners.get(ticket.name)
     if learner is None or learner.incarnation != ticket.incarnation:
@@ -236,7 +239,7 @@ def _asked(core: RunMemory, ticket: Ticket, connection: int) -> LearnerRecord | 
 
 @HANDLERS.handles(training.ContributionDeclined)
 def on_decline(
-    core: RunMemory, declined: training.ContributionDeclined, connection: int, now_s: float
+    core: SyncerMemory, declined: training.ContributionDeclined, connection: int, now_s: float
 ) -> None:
     """Excuse a learner that has nothing to answer with; over a link that is gone it is void."""
     ticket = declined.ticket
@@ -249,7 +252,7 @@ def on_decline(
 
 
 def end_pull(
-    core: RunMemory, learner: LearnerRecord, number: int, fragment: int, now_s: float
+    core: SyncerMemory, learner: LearnerRecord, number: int, fragment: int, now_s: float
 ) -> Pull | None:
     """End a pull, and earlier ones of its fragment; return it if it was open."""
     core.hear(learner, now_s)
@@ -261,7 +264,7 @@ def end_pull(
     return pull
 
 
-def _end_without(core: RunMemory, ticket: Ticket, fragment: int, reason: str) -> None:
+def _end_without(core: SyncerMemory, ticket: Ticket, fragment: int, reason: str) -> None:
     """Record that a pull ended without a contribution, and excuse its learner."""
     core.record(round_entries.Declined(str(ticket), fragment, reason))
     round_ = core.rounds.open.get(fragment)
@@ -269,7 +272,7 @@ def _end_without(core: RunMemory, ticket: Ticket, fragment: int, reason: str) ->
         round_.excuse(ticket.name, reason)
 
 
-def withdraw(core: RunMemory, name: LearnerName) -> None:
+def withdraw(core: SyncerMemory, name: LearnerName) -> None:
     """Remove an ended incarnation from rounds that collect; a closed one was decided before."""
     for round_ in core.rounds.open.values():
         if round_.stage is not Stage.COLLECTING:
@@ -281,7 +284,7 @@ def withdraw(core: RunMemory, name: LearnerName) -> None:
 
 
 def record_fate(
-    core: RunMemory, contribution: training.Contribution, fate: Fate, **why: str
+    core: SyncerMemory, contribution: training.Contribution, fate: Fate, **why: str
 ) -> None:
     """Put a contribution's fate on the tape, with the reason or the version that holds it."""
     core.record(

@@ -12,11 +12,11 @@ from islands.protocol.identities import LearnerName, Role
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import Hello
 from islands.protocol.syncer.members import LearnerRecord, may_donate
-from islands.protocol.syncer.memory import RunMemory
+from islands.protocol.syncer.memory import SyncerMemory
 
 
 def name_donor(
-    core: RunMemory, learner: LearnerRecord, hello: Hello, now_s: float
+    core: SyncerMemory, learner: LearnerRecord, hello: Hello, now_s: float
 ) -> LearnerName | None:
     """Return another learner for one that holds nothing while the run goes on; it may ask that one.
 
@@ -39,7 +39,7 @@ def name_donor(
 
 
 def route(
-    core: RunMemory,
+    core: SyncerMemory,
     connection: int,
     sender: str,
     recipient: str,

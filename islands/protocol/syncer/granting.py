@@ -7,19 +7,19 @@ so only learners that events concerned since the last grants are examined.
 from islands.protocol.identities import LearnerName
 from islands.protocol.syncer.leases import OUTAGE_S, grant_steps
 from islands.protocol.syncer.members import LearnerRecord
-from islands.protocol.syncer.memory import RunMemory
+from islands.protocol.syncer.memory import SyncerMemory
 from islands.protocol.syncer.plausibility import believed_batch
 from islands.protocol.tape.round_entries import Granted
 
 
-def grant(core: RunMemory, now_s: float) -> None:
+def grant(core: SyncerMemory, now_s: float) -> None:
     """Grant learners the data and tokens they need next."""
     core.update_indexes()
     for name in core.journal.take_ungranted():
         _top_up(core, name, now_s)
 
 
-def _top_up(core: RunMemory, name: LearnerName, now_s: float) -> None:
+def _top_up(core: SyncerMemory, name: LearnerName, now_s: float) -> None:
     book, learner = core.durable.leases, core.members.learners.get(name)
     if name not in core.members.index.readers or name not in book.holders or learner is None:
         return
@@ -48,7 +48,7 @@ def _top_up(core: RunMemory, name: LearnerName, now_s: float) -> None:
         core.journal.granted(name)
 
 
-def _chunk_steps(core: RunMemory, learner: LearnerRecord) -> int:
+def _chunk_steps(core: SyncerMemory, learner: LearnerRecord) -> int:
     """Return the steps of an ordinary grant; one after it stood still, until it has stepped."""
     if learner.name in core.health.idle and not learner.progress.steps:
         return 1

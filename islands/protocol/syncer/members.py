@@ -2,8 +2,8 @@
 
 No rule may look at all learners after every event: a run has thousands of each. So `LearnerIndex`
 has totals, `grace.py` the ranks of the ready ones, and `Witness` the learner for which a condition
-held last. A rule that changes a learner calls `RunMemory.touch`, and the index is updated before it
-is next read. `tests/syncer/recount.py` compares all of it with a count from scratch.
+held last. A rule that changes a learner calls `SyncerMemory.touch`, and the index is updated before
+it is next read. `tests/syncer/recount.py` compares all of it with a count from scratch.
 """
 
 from bisect import bisect_left, insort
@@ -19,13 +19,13 @@ from islands.protocol.identities import (
     Status,
     Version,
 )
-from islands.protocol.lost_links import LostLinks
 from islands.protocol.membership import SupervisorView
 from islands.protocol.messages.training import Kept, Progress
 from islands.protocol.syncer.plausibility import Answers, ReportedTotals
 from islands.protocol.syncer.precision import AdaptivePrecision, Level
 from islands.protocol.syncer.pulls import Pulls
 from islands.protocol.syncer.timeouts import Exchange, doubled_s
+from islands.protocol.unsteady_links import LostLinks
 
 WRONG_WINDOW_S = 600.0
 

@@ -2,7 +2,7 @@
 
 The fields of a part are written by its own methods alone; `Durable`, and the records inside parts,
 by the rule that decides. All parts but `health` and `durable` count how often they have changed.
-The rules are functions over `RunMemory`.
+The rules are functions over `SyncerMemory`.
 """
 
 from collections.abc import Callable
@@ -100,7 +100,7 @@ class Closing:
 
 
 @dataclass(slots=True)
-class RunMemory:
+class SyncerMemory:
     """All that a syncer knows; `actions` are those of the event being handled."""
 
     settings: RunSettings
@@ -331,13 +331,13 @@ class RunMemory:
         self.actions.append(WriteJournal(self.durable.sequence, fragment, version))
 
 
-HANDLERS = Handlers[RunMemory, [int, float]]()
+HANDLERS = Handlers[SyncerMemory, [int, float]]()
 """The handlers of messages that are events as they come, with their connection and the time."""
 
-EVENTS = Handlers[RunMemory, [float]]()
+EVENTS = Handlers[SyncerMemory, [float]]()
 """The handlers of events, with the time."""
 
 
 @EVENTS.handles(Received)
-def on_received(core: RunMemory, event: Received, now_s: float) -> None:
+def on_received(core: SyncerMemory, event: Received, now_s: float) -> None:
     HANDLERS.handle(core, event.message, event.connection, now_s)

@@ -10,11 +10,11 @@ over all starts of the syncer, without the time between the last record of one a
 
 from islands.protocol.identities import LearnerName, Role
 from islands.protocol.messages.training import Paused
-from islands.protocol.syncer.memory import RunMemory
+from islands.protocol.syncer.memory import SyncerMemory
 from islands.protocol.tape import member_entries
 
 
-def set_paused(core: RunMemory, *, paused: bool) -> None:
+def set_paused(core: SyncerMemory, *, paused: bool) -> None:
     if core.durable.paused is paused:
         return
     core.durable.paused = paused
@@ -25,13 +25,13 @@ def set_paused(core: RunMemory, *, paused: bool) -> None:
         send_paused(core, name)
 
 
-def send_paused(core: RunMemory, name: LearnerName) -> None:
+def send_paused(core: SyncerMemory, name: LearnerName) -> None:
     learner = core.members.learners[name]
     if learner.role is Role.LEARNER:
         core.send(learner.connection, Paused(core.durable.epoch, core.durable.paused))
 
 
-def count_time(core: RunMemory, now_s: float) -> None:
+def count_time(core: SyncerMemory, now_s: float) -> None:
     """Count the time since the last event against the budget, if the run was at work in it."""
     passed_s = core.journal.count_until(now_s)
     if core.seeded and core.closing is None and not core.durable.paused:

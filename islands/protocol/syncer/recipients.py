@@ -8,15 +8,15 @@ from islands.protocol.settings.choices import Trigger
 from islands.protocol.syncer.actions import SendValue
 from islands.protocol.syncer.eligibility import stale_because
 from islands.protocol.syncer.members import LearnerRecord
-from islands.protocol.syncer.memory import ClosingStage, RunMemory
+from islands.protocol.syncer.memory import ClosingStage, SyncerMemory
 from islands.protocol.syncer.versions import increments_since
 
 
-def asks_all(core: RunMemory) -> bool:
+def asks_all(core: SyncerMemory) -> bool:
     return core.settings.trigger is Trigger.PACE or core.closing is not None
 
 
-def is_owed(core: RunMemory, learner: LearnerRecord, fragment: int) -> bool:
+def is_owed(core: SyncerMemory, learner: LearnerRecord, fragment: int) -> bool:
     """Return whether a learner that does not hold the newest value of a fragment is to get it.
 
     Where learners open rounds those get it whose contribution it contains, and those who could
@@ -35,7 +35,7 @@ def is_owed(core: RunMemory, learner: LearnerRecord, fragment: int) -> bool:
     return not _is_enough(core, learner, fragment, learner.holds(fragment))
 
 
-def is_under_way(core: RunMemory, learner: LearnerRecord, fragment: int) -> bool:
+def is_under_way(core: SyncerMemory, learner: LearnerRecord, fragment: int) -> bool:
     """Return whether a value that is enough for a learner was sent, and is not adopted yet.
 
     A newer one is not sent on top of it: the learner is to begin its turn from one value.
@@ -50,7 +50,7 @@ def is_under_way(core: RunMemory, learner: LearnerRecord, fragment: int) -> bool
 
 
 def _is_enough(
-    core: RunMemory, learner: LearnerRecord, fragment: int, base: Version | None
+    core: SyncerMemory, learner: LearnerRecord, fragment: int, base: Version | None
 ) -> bool:
     merged = core.durable.ledger.merged_version(learner.name, fragment)
     if merged is not None and merged > core.version(fragment):
@@ -58,7 +58,7 @@ def _is_enough(
     return stale_because(base, kept=core.versions.kept[fragment], merged=merged) is None
 
 
-def send_to_all(core: RunMemory, fragments: list[int], now_s: float) -> None:
+def send_to_all(core: SyncerMemory, fragments: list[int], now_s: float) -> None:
     for name in core.names():
         learner = core.members.learners[name]
         for fragment in fragments if learner.adopting else ():
@@ -66,7 +66,7 @@ def send_to_all(core: RunMemory, fragments: list[int], now_s: float) -> None:
                 send_update(core, learner, fragment, now_s)
 
 
-def send_update(core: RunMemory, learner: LearnerRecord, fragment: int, now_s: float) -> None:
+def send_update(core: SyncerMemory, learner: LearnerRecord, fragment: int, now_s: float) -> None:
     """Send a fragment's committed version, and which of the receiver's work it contains."""
     published = core.versions.published[fragment]
     if published is None or learner.connection is None:
@@ -88,7 +88,7 @@ def send_update(core: RunMemory, learner: LearnerRecord, fragment: int, now_s: f
 
 
 def send_lacking(
-    core: RunMemory,
+    core: SyncerMemory,
     learner: LearnerRecord,
     now_s: float,
     interval_s: float,

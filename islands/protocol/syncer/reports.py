@@ -16,7 +16,7 @@ from islands.protocol.syncer.commits import release_old_values
 from islands.protocol.syncer.contribution_admission import admit
 from islands.protocol.syncer.events import ContributionArrived
 from islands.protocol.syncer.members import WRONG_WINDOW_S, WRONGS_MAX, LearnerRecord
-from islands.protocol.syncer.memory import EVENTS, HANDLERS, RunMemory
+from islands.protocol.syncer.memory import EVENTS, HANDLERS, SyncerMemory
 from islands.protocol.syncer.plausibility import believed_step_s, news_of, wrong_report
 from islands.protocol.syncer.recipients import send_lacking
 from islands.protocol.syncer.retirement import retire
@@ -28,7 +28,7 @@ STEP_TIME_MAX_S = 7 * 86400.0
 
 
 @HANDLERS.handles(Progress)
-def on_progress(core: RunMemory, progress: Progress, connection: int, now_s: float) -> None:
+def on_progress(core: SyncerMemory, progress: Progress, connection: int, now_s: float) -> None:
     learner = core.members.learners.get(progress.name)
     if learner is None or learner.connection != connection:
         return
@@ -58,7 +58,7 @@ def on_progress(core: RunMemory, progress: Progress, connection: int, now_s: flo
         send_lacking(core, learner, now_s, timing.scaled(timing.resend_s))
 
 
-def _time_step(core: RunMemory, learner: LearnerRecord, stepped: int, now_s: float) -> None:
+def _time_step(core: SyncerMemory, learner: LearnerRecord, stepped: int, now_s: float) -> None:
     """Measure a step time, as far as it can be believed; the pace-setting learner's is ξ_step.
 
     Which learner sets the pace changes with every report, and where all step alike it may never be
@@ -94,13 +94,13 @@ def goes_back(before: Progress, progress: Progress, news: Iterable[int]) -> bool
     return False
 
 
-def dismiss_wrong(core: RunMemory, learner: LearnerRecord, wrong: str, now_s: float) -> None:
+def dismiss_wrong(core: SyncerMemory, learner: LearnerRecord, wrong: str, now_s: float) -> None:
     word = last_word(core, learner.name, learner.incarnation, wrong, now_s)
     retire(core, learner.name, word.reason, word)
 
 
 def last_word(
-    core: RunMemory,
+    core: SyncerMemory,
     name: LearnerName,
     incarnation: Incarnation,
     wrong: str,
@@ -121,7 +121,7 @@ def _refusal(name: LearnerName, reason: str) -> Refused:
 
 
 @EVENTS.handles(ContributionArrived)
-def on_contribution(core: RunMemory, event: ContributionArrived, now_s: float) -> None:
+def on_contribution(core: SyncerMemory, event: ContributionArrived, now_s: float) -> None:
     """Admit a contribution; the last of too many that no honest learner sends refuses its name."""
     wrong, name = admit(core, event, now_s), event.contribution.name
     if wrong is not None and core.members.wrong_again(name, now_s):
@@ -131,7 +131,7 @@ def on_contribution(core: RunMemory, event: ContributionArrived, now_s: float) -
 
 
 def wrong_because(
-    core: RunMemory, progress: Progress, before: Progress | None, news: Sequence[int]
+    core: SyncerMemory, progress: Progress, before: Progress | None, news: Sequence[int]
 ) -> str | None:
     """Return why a report cannot be true, by the book and quota of its incarnation, or None."""
     if not 0 <= progress.step_time_s <= STEP_TIME_MAX_S:
@@ -149,7 +149,7 @@ def wrong_because(
     return wrong_report(before, progress, news) or core.durable.ledger.difference(progress)
 
 
-def admit_report(core: RunMemory, learner: LearnerRecord, progress: Progress) -> None:
+def admit_report(core: SyncerMemory, learner: LearnerRecord, progress: Progress) -> None:
     learner.report(progress)
     core.touch(learner.name)
     if learner.role is Role.LEARNER:
@@ -163,7 +163,7 @@ def admit_report(core: RunMemory, learner: LearnerRecord, progress: Progress) ->
 
 
 def _count_adoptions(
-    core: RunMemory, learner: LearnerRecord, before: Progress, news: Sequence[int], now_s: float
+    core: SyncerMemory, learner: LearnerRecord, before: Progress, news: Sequence[int], now_s: float
 ) -> None:
     """Measure how long values take to be adopted, and ξ_sync: from closing to the K-th report."""
     if learner.role is not Role.LEARNER:

@@ -4,13 +4,16 @@ from islands.protocol.identities import LearnerName, Role
 from islands.protocol.messages.membership import Evicted, Refused, Stop
 from islands.protocol.syncer.actions import Dismiss
 from islands.protocol.syncer.contribution_admission import withdraw
-from islands.protocol.syncer.memory import RunMemory
+from islands.protocol.syncer.memory import SyncerMemory
 from islands.protocol.tape.member_entries import Retired
 from islands.protocol.tape.round_entries import BookClosed, LeaseReturned
 
 
 def retire(
-    core: RunMemory, name: LearnerName, reason: str, notice: Refused | Evicted | Stop | None = None
+    core: SyncerMemory,
+    name: LearnerName,
+    reason: str,
+    notice: Refused | Evicted | Stop | None = None,
 ) -> None:
     """End an incarnation; after `Evicted`, its last message by default, it may join anew."""
     learner = core.members.remove(name)
@@ -27,7 +30,7 @@ def retire(
         core.journal.records.want()
 
 
-def end(core: RunMemory, name: LearnerName, reason: str) -> None:
+def end(core: SyncerMemory, name: LearnerName, reason: str) -> None:
     """End an incarnation, linked or known from its account only."""
     if name in core.members.learners:
         retire(core, name, reason)
@@ -36,7 +39,7 @@ def end(core: RunMemory, name: LearnerName, reason: str) -> None:
         core.journal.records.want()
 
 
-def end_unsettled(core: RunMemory, reason: str) -> None:
+def end_unsettled(core: SyncerMemory, reason: str) -> None:
     """At the run's end, end incarnations that are absent or have pending tokens, which are lost."""
     books = core.durable.ledger.books
     for name in sorted(books):
@@ -47,7 +50,7 @@ def end_unsettled(core: RunMemory, reason: str) -> None:
             retire(core, name, "the run ended without it", Stop(reason))
 
 
-def close_accounts(core: RunMemory, name: LearnerName) -> None:
+def close_accounts(core: SyncerMemory, name: LearnerName) -> None:
     """Fence an incarnation; its pending tokens are lost, its quota and its leases go back."""
     durable = core.durable
     book = durable.ledger.books[name]

@@ -10,7 +10,7 @@ from islands.protocol.syncer.commits import release_old_values
 from islands.protocol.syncer.events import Ticked
 from islands.protocol.syncer.health import NAMED_MOST
 from islands.protocol.syncer.members import LearnerRecord
-from islands.protocol.syncer.memory import EVENTS, RunMemory
+from islands.protocol.syncer.memory import EVENTS, SyncerMemory
 from islands.protocol.syncer.pausing import send_paused
 from islands.protocol.syncer.recipients import send_lacking
 from islands.protocol.syncer.scheduling import send_pull
@@ -23,7 +23,7 @@ SWEEPS_PER_RESEND = 2
 
 
 @EVENTS.handles(Ticked)
-def on_ticked(core: RunMemory, _event: Ticked, now_s: float) -> None:
+def on_ticked(core: SyncerMemory, _event: Ticked, now_s: float) -> None:
     """Retransmit what is due, judge who stands still, free old values, and warn: the sweep."""
     interval_s = core.resend_s()
     late_s = core.health.sweep(now_s, interval_s / SWEEPS_PER_RESEND)
@@ -42,7 +42,7 @@ def on_ticked(core: RunMemory, _event: Ticked, now_s: float) -> None:
     _look_at_merges(core, now_s)
 
 
-def _repeat_pulls(core: RunMemory, learner: LearnerRecord, now_s: float) -> None:
+def _repeat_pulls(core: SyncerMemory, learner: LearnerRecord, now_s: float) -> None:
     """Send again the pulls without an answer, and note a learner of which nothing is heard."""
     if learner.falls_silent(now_s, core.answer_timeout_s(learner)):
         core.touch(learner.name)
@@ -52,11 +52,11 @@ def _repeat_pulls(core: RunMemory, learner: LearnerRecord, now_s: float) -> None
             send_pull(core, learner, number, pull.fragment, now_s)
 
 
-def next_sweep_s(core: RunMemory, now_s: float) -> float:
+def next_sweep_s(core: SyncerMemory, now_s: float) -> float:
     return max(now_s, core.health.swept_s + core.resend_s() / SWEEPS_PER_RESEND)
 
 
-def _repeat_to(core: RunMemory, name: LearnerName, now_s: float) -> None:
+def _repeat_to(core: SyncerMemory, name: LearnerName, now_s: float) -> None:
     learner = core.members.learners[name]
     interval_s = core.resend_s(learner.exchange.adoptions_s.value)
     holder = core.durable.leases.holders.get(name)
@@ -70,7 +70,7 @@ def _repeat_to(core: RunMemory, name: LearnerName, now_s: float) -> None:
     send_lacking(core, learner, now_s, interval_s)
 
 
-def _patience_s(core: RunMemory) -> float:
+def _patience_s(core: SyncerMemory) -> float:
     """Return how long something must have been wrong before a warning is recorded."""
     settings = core.settings
     reachable = [one.exchange for one in core.members.learners.values() if one.reachable]
@@ -82,7 +82,7 @@ def _patience_s(core: RunMemory) -> float:
     )
 
 
-def _look_at_merges(core: RunMemory, now_s: float) -> None:
+def _look_at_merges(core: SyncerMemory, now_s: float) -> None:
     """Record a warning if learners step and nothing is merged (`health.py`)."""
     watch, awaits = core.health.merge_watch, core.seeded and not core.durable.paused
     for_s = watch.stands_still_s(
@@ -104,7 +104,7 @@ def _look_at_merges(core: RunMemory, now_s: float) -> None:
     )
 
 
-def _why_nothing_merges(core: RunMemory, now_s: float) -> dict[str, str]:
+def _why_nothing_merges(core: SyncerMemory, now_s: float) -> dict[str, str]:
     """Return a sentence for each of the first few learners by name."""
     fragment, reasons = core.durable.round % core.fragments, dict[str, str]()
     rounds = core.rounds.open.values()

@@ -21,7 +21,7 @@ from islands.protocol.syncer.eligibility import NOT_ADOPTED
 from islands.protocol.syncer.grace import Patience, grace_s, patience
 from islands.protocol.syncer.health import NAMED_MOST
 from islands.protocol.syncer.members import LearnerRecord
-from islands.protocol.syncer.memory import RunMemory
+from islands.protocol.syncer.memory import SyncerMemory
 from islands.protocol.syncer.recipients import asks_all
 from islands.protocol.syncer.rounds import Admitted, Round, Stage
 from islands.protocol.tape import round_entries
@@ -30,7 +30,7 @@ CYCLES_UNASKED = 2
 """After so many cycles of P rounds without being asked, a learner counts as left out."""
 
 
-def open_rounds(core: RunMemory, now_s: float) -> None:
+def open_rounds(core: SyncerMemory, now_s: float) -> None:
     """Open as many rounds as compute has earned and the overlap can hide (`grace.py`)."""
     if core.settings.gossip.on:
         return  # the only ones are the closing ones
@@ -51,7 +51,7 @@ def open_rounds(core: RunMemory, now_s: float) -> None:
         core.rounds.pace.opened(core.settings.interval_steps / core.fragments)
 
 
-def _somebody_leaves(core: RunMemory) -> bool:
+def _somebody_leaves(core: SyncerMemory) -> bool:
     """Return whether a learner that is gone in a moment has work for the next round."""
     if core.settings.learner_waits is not LearnerWaits.NEVER:
         return False
@@ -59,7 +59,7 @@ def _somebody_leaves(core: RunMemory) -> bool:
     return any(core.ineligible(name, fragment) is None for name in core.members.index.leaving)
 
 
-def _patience(core: RunMemory, names: list[LearnerName]) -> Patience | None:
+def _patience(core: SyncerMemory, names: list[LearnerName]) -> Patience | None:
     """Return how patient a round with K = `auto` is; None if it awaits all that it asks."""
     if core.settings.learner_waits is LearnerWaits.AT_TAU:
         return None
@@ -68,7 +68,7 @@ def _patience(core: RunMemory, names: list[LearnerName]) -> Patience | None:
 
 
 def open_round(
-    core: RunMemory,
+    core: SyncerMemory,
     fragment: int,
     names: list[LearnerName],
     quorum: int | None,
@@ -106,7 +106,7 @@ def open_round(
         _record_left_out(core, core.members.learners[name], reason or "", now_s)
 
 
-def ask(core: RunMemory, round_: Round, learner: LearnerRecord, now_s: float) -> None:
+def ask(core: SyncerMemory, round_: Round, learner: LearnerRecord, now_s: float) -> None:
     waits_s = core.answer_timeout_s(learner)
     if core.closing is not None:
         waits_s = core.closing.patience_s
@@ -121,7 +121,7 @@ def ask(core: RunMemory, round_: Round, learner: LearnerRecord, now_s: float) ->
 
 
 def send_pull(
-    core: RunMemory, learner: LearnerRecord, number: int, fragment: int, now_s: float
+    core: SyncerMemory, learner: LearnerRecord, number: int, fragment: int, now_s: float
 ) -> None:
     """Send a pull, or send it again; the ticket stays the same."""
     ticket = Ticket(core.durable.epoch, number, learner.name, learner.incarnation)
@@ -131,7 +131,7 @@ def send_pull(
     core.send(learner.connection, pull)
 
 
-def _record_left_out(core: RunMemory, learner: LearnerRecord, reason: str, now_s: float) -> None:
+def _record_left_out(core: SyncerMemory, learner: LearnerRecord, reason: str, now_s: float) -> None:
     """Put on the tape that a learner steps and is asked by none of two cycles of rounds."""
     learner.waits_unasked(reason, now_s)
     timing, exchange_s = core.settings.timing, learner.exchange.measured_s(core.step_s) or 0.0
@@ -142,7 +142,7 @@ def _record_left_out(core: RunMemory, learner: LearnerRecord, reason: str, now_s
         core.record(round_entries.LeftOut(learner.name, reason, learner.unasked_rounds))
 
 
-def close_rounds(core: RunMemory, now_s: float) -> None:
+def close_rounds(core: SyncerMemory, now_s: float) -> None:
     """Close every round that need not wait any longer; abandon those that wait in vain."""
     for fragment in sorted(core.rounds.open):
         round_ = core.rounds.open[fragment]
@@ -156,7 +156,7 @@ def close_rounds(core: RunMemory, now_s: float) -> None:
             _collect(core, round_, now_s)
 
 
-def _collect(core: RunMemory, round_: Round, now_s: float) -> None:
+def _collect(core: SyncerMemory, round_: Round, now_s: float) -> None:
     """Ask who has become eligible; abandon or close a round that nobody else will join.
 
     With K = all, it asks only once nobody is awaited.
@@ -173,14 +173,14 @@ def _collect(core: RunMemory, round_: Round, now_s: float) -> None:
         _close(core, round_, now_s)
 
 
-def _complete_for_good(core: RunMemory, round_: Round) -> bool:
+def _complete_for_good(core: SyncerMemory, round_: Round) -> bool:
     """Return whether nobody else will contribute to a merge that its contributors wait for."""
     if core.settings.learner_waits is LearnerWaits.NEVER or core.closing is not None:
         return False
     return bool(round_.arrived) and core.nobody_steps()
 
 
-def _give_up(core: RunMemory, round_: Round, now_s: float) -> None:
+def _give_up(core: SyncerMemory, round_: Round, now_s: float) -> None:
     """End a round's wait: with K = all, excuse silent learners; below K, abandon the round."""
     silent = round_.waiting
     if core.closing is not None:
@@ -194,12 +194,12 @@ def _give_up(core: RunMemory, round_: Round, now_s: float) -> None:
     abandon(core, round_, now_s, f"{len(round_.arrived)} of {missing} answers")
 
 
-def current_grace_s(core: RunMemory) -> float:
+def current_grace_s(core: SyncerMemory) -> float:
     safety = core.settings.grace_safety
     return grace_s(core.rounds.durations, overlap_steps=core.overlap_steps, safety=safety)
 
 
-def _ask_newly_eligible(core: RunMemory, round_: Round, now_s: float) -> None:
+def _ask_newly_eligible(core: SyncerMemory, round_: Round, now_s: float) -> None:
     """Ask all who may be asked now; between two sweeps only those that changed are examined."""
     for name in core.names() if round_.search() else sorted(core.members.touched):
         learner = core.members.learners.get(name)
@@ -209,7 +209,7 @@ def _ask_newly_eligible(core: RunMemory, round_: Round, now_s: float) -> None:
             ask_later(core, round_, learner, now_s)
 
 
-def _may_ask(core: RunMemory, round_: Round, learner: LearnerRecord, now_s: float) -> bool:
+def _may_ask(core: SyncerMemory, round_: Round, learner: LearnerRecord, now_s: float) -> bool:
     """Return whether a round has not asked a learner yet, or only in vain, and a while ago."""
     asked_s = round_.asked_s.get(learner.name)
     if asked_s is None:
@@ -220,12 +220,12 @@ def _may_ask(core: RunMemory, round_: Round, learner: LearnerRecord, now_s: floa
     return not answered and now_s - asked_s >= core.resend_s(learner.exchange.answers_s.value)
 
 
-def ask_later(core: RunMemory, round_: Round, learner: LearnerRecord, now_s: float) -> None:
+def ask_later(core: SyncerMemory, round_: Round, learner: LearnerRecord, now_s: float) -> None:
     ask(core, round_, learner, now_s)
     core.record(round_entries.Asked(str(round_.asked[learner.name]), round_.fragment))
 
 
-def abandon(core: RunMemory, round_: Round, now_s: float, reason: str) -> None:
+def abandon(core: SyncerMemory, round_: Round, now_s: float, reason: str) -> None:
     """Abandon a round below its quorum: its contributions are late, their tokens still pending."""
     core.rounds.abandon(round_, now_s)
     core.health.merge_watch.count_abandoned()
@@ -245,7 +245,7 @@ def abandon(core: RunMemory, round_: Round, now_s: float, reason: str) -> None:
         refuse(core, round_.arrived[name].contribution, late, None)
 
 
-def _close(core: RunMemory, round_: Round, now_s: float) -> None:
+def _close(core: SyncerMemory, round_: Round, now_s: float) -> None:
     """Clip norms, then merge what has arrived."""
     admitted = _clipped(core, round_)
     for one, scale in admitted:
@@ -264,7 +264,7 @@ def _close(core: RunMemory, round_: Round, now_s: float) -> None:
     core.actions.append(BeginMerge(round_.fragment, round_.number, round_.version, target, parts))
 
 
-def _clipped(core: RunMemory, round_: Round) -> list[tuple[Admitted, float]]:
+def _clipped(core: SyncerMemory, round_: Round) -> list[tuple[Admitted, float]]:
     """Return the contributions to merge, by name, each with the factor that clips its norm."""
     rates = {str(name): one.rate for name, one in round_.arrived.items()}
     scales = core.rounds.gauges[round_.fragment].scales(rates)
@@ -283,7 +283,7 @@ def _part(one: Admitted, scale: float, fraction: float) -> MergePart:
     )
 
 
-def _fraction(core: RunMemory, round_: Round, contribution: Contribution) -> float:
+def _fraction(core: SyncerMemory, round_: Round, contribution: Contribution) -> float:
     """Return how much of a contribution is merged: at the end, a few intervals (`commits.py`)."""
     if core.closing is None or core.settings.gossip.on:
         return 1.0
@@ -294,7 +294,7 @@ def _fraction(core: RunMemory, round_: Round, contribution: Contribution) -> flo
     return in_time_fraction(contribution.steps, usual, core.settings.interval_steps * faster)
 
 
-def _record_closing(core: RunMemory, round_: Round) -> None:
+def _record_closing(core: SyncerMemory, round_: Round) -> None:
     behind = [round_.version.number - one.base.number for one in round_.contributions]
     core.record(
         round_entries.Closed(
@@ -309,7 +309,7 @@ def _record_closing(core: RunMemory, round_: Round) -> None:
     )
 
 
-def open_turns(core: RunMemory, now_s: float) -> None:
+def open_turns(core: SyncerMemory, now_s: float) -> None:
     """Open a round on each fragment that has none, for the learner that has waited longest."""
     core.update_indexes()
     index, learners = core.members.index, core.members.learners
@@ -325,7 +325,7 @@ def open_turns(core: RunMemory, now_s: float) -> None:
         open_round(core, fragment, [chosen], None, now_s)
 
 
-def _next_turn(core: RunMemory, fragment: int) -> LearnerName | None:
+def _next_turn(core: SyncerMemory, fragment: int) -> LearnerName | None:
     """Return the eligible learner that asks for this fragment and has the oldest base of it."""
     asking = [
         (core.members.learners[name].holds(fragment), name)

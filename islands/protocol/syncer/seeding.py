@@ -14,7 +14,7 @@ from islands.protocol.messages.training import FragmentRequest
 from islands.protocol.syncer.actions import InstallSeed
 from islands.protocol.syncer.events import InitialRead, SeedArrived
 from islands.protocol.syncer.members import LearnerRecord
-from islands.protocol.syncer.memory import EVENTS, RunMemory
+from islands.protocol.syncer.memory import EVENTS, SyncerMemory
 from islands.protocol.syncer.recipients import send_to_all
 from islands.protocol.syncer.timeouts import doubled_s
 from islands.protocol.syncer.versions import Published, Seeding, newest_of
@@ -28,7 +28,7 @@ SEED_REPEATS = 5
 asked."""
 
 
-def request_seed(core: RunMemory, now_s: float) -> None:
+def request_seed(core: SyncerMemory, now_s: float) -> None:
     """Ask for version 0 if the run has none: a member that outlived its journal, or any learner.
 
     Instead of the latter, a version 0 that was read from a file is installed. A learner whose
@@ -66,7 +66,7 @@ def _may_seed(learner: LearnerRecord) -> bool:
     return learner.role is Role.LEARNER and learner.phase is Phase.HEALING and learner.reachable
 
 
-def repeat_request(core: RunMemory, now_s: float, interval_s: float) -> None:
+def repeat_request(core: SyncerMemory, now_s: float, interval_s: float) -> None:
     seeding = core.versions.seeding
     if seeding is None:
         return
@@ -78,7 +78,7 @@ def repeat_request(core: RunMemory, now_s: float, interval_s: float) -> None:
         _ask_for_missing(core, now_s)
 
 
-def _ask_for_missing(core: RunMemory, now_s: float) -> None:
+def _ask_for_missing(core: SyncerMemory, now_s: float) -> None:
     """Ask the seeding learner (again) for what has not arrived; end a fetch that was given up."""
     seeding = core.versions.seeding
     if seeding is None or seeding.journalled is not None:
@@ -92,7 +92,7 @@ def _ask_for_missing(core: RunMemory, now_s: float) -> None:
     _ask_for(core, seeding, [*missing, *seeding.ask_further(core.fragments)])
 
 
-def _ask_for(core: RunMemory, seeding: Seeding, fragments: Iterable[int]) -> None:
+def _ask_for(core: SyncerMemory, seeding: Seeding, fragments: Iterable[int]) -> None:
     connection = core.members.learners[seeding.name].connection
     for index in fragments:
         assert connection is not None, "the seeding learner is reachable"
@@ -100,7 +100,7 @@ def _ask_for(core: RunMemory, seeding: Seeding, fragments: Iterable[int]) -> Non
         core.send(connection, request)
 
 
-def _give_up_late(core: RunMemory, seeding: Seeding) -> None:
+def _give_up_late(core: SyncerMemory, seeding: Seeding) -> None:
     """Give up a learner that was asked often and sent nothing new, if another one is able.
 
     A large seed takes long over a slow link, and the next learner's link may be as slow. So a
@@ -124,12 +124,12 @@ def _give_up_late(core: RunMemory, seeding: Seeding) -> None:
 
 
 @EVENTS.handles(InitialRead)
-def on_initial_read(core: RunMemory, event: InitialRead, _now_s: float) -> None:
+def on_initial_read(core: SyncerMemory, event: InitialRead, _now_s: float) -> None:
     core.versions.keep_initial(event.digests)
 
 
 @EVENTS.handles(SeedArrived)
-def on_seed(core: RunMemory, event: SeedArrived, _now_s: float) -> None:
+def on_seed(core: SyncerMemory, event: SeedArrived, _now_s: float) -> None:
     """Admit a fragment of the initial value; once all have arrived, they are version 0."""
     seed, seeding = event.seed, core.versions.seeding
     if seeding is None or seeding.journalled is not None:
@@ -154,14 +154,14 @@ def on_seed(core: RunMemory, event: SeedArrived, _now_s: float) -> None:
     _install(core, seeding)
 
 
-def _install_read(core: RunMemory, digests: tuple[str, ...], now_s: float) -> None:
+def _install_read(core: SyncerMemory, digests: tuple[str, ...], now_s: float) -> None:
     by_fragment = dict(enumerate(digests))
     seeding = Seeding(LearnerName(""), Incarnation(0, 0), now_s, by_fragment)
     core.versions.begin_seeding(seeding, asks=False)
     _install(core, seeding)
 
 
-def _install(core: RunMemory, seeding: Seeding) -> None:
+def _install(core: SyncerMemory, seeding: Seeding) -> None:
     version = Version(core.durable.epoch, 0)
     digests = tuple(seeding.digests[index] for index in range(core.fragments))
     core.actions.append(InstallSeed(version, digests))
@@ -170,7 +170,7 @@ def _install(core: RunMemory, seeding: Seeding) -> None:
     _journal_next(core, seeding)
 
 
-def _journal_next(core: RunMemory, seeding: Seeding) -> None:
+def _journal_next(core: SyncerMemory, seeding: Seeding) -> None:
     index = seeding.journalled
     assert index is not None, "the seed is complete"
     version = Version(core.durable.epoch, 0)
@@ -178,7 +178,7 @@ def _journal_next(core: RunMemory, seeding: Seeding) -> None:
     core.write_fragment(index)
 
 
-def journal_seed(core: RunMemory, seeding: Seeding, now_s: float) -> None:
+def journal_seed(core: SyncerMemory, seeding: Seeding, now_s: float) -> None:
     """Journal the next fragment of version 0; when all are durable, commit them together."""
     assert seeding.journalled is not None, "the seed is complete"
     seeding.journalled += 1

@@ -24,7 +24,7 @@ from islands.protocol.syncer.closing import begin_closing
 from islands.protocol.syncer.donors import name_donor
 from islands.protocol.syncer.health import end_reason
 from islands.protocol.syncer.members import LearnerRecord
-from islands.protocol.syncer.memory import EVENTS, HANDLERS, RunMemory
+from islands.protocol.syncer.memory import EVENTS, HANDLERS, SyncerMemory
 from islands.protocol.syncer.pausing import set_paused
 from islands.protocol.syncer.plausibility import news_of
 from islands.protocol.syncer.precision import AdaptivePrecision
@@ -39,7 +39,7 @@ SHOWN = 80
 """Most characters of a peer's text in a refusal."""
 
 
-def end_peer(core: RunMemory, event: events.PeerEvent, wrong: str, now_s: float) -> None:
+def end_peer(core: SyncerMemory, event: events.PeerEvent, wrong: str, now_s: float) -> None:
     """End the incarnation, or at least the link, of a peer whose message could not be handled."""
     match event:
         case (
@@ -60,7 +60,7 @@ def end_peer(core: RunMemory, event: events.PeerEvent, wrong: str, now_s: float)
 
 
 @EVENTS.handles(events.LinkOpened)
-def on_link_opened(core: RunMemory, event: events.LinkOpened, now_s: float) -> None:
+def on_link_opened(core: SyncerMemory, event: events.LinkOpened, now_s: float) -> None:
     """Open a session, or dismiss the peer with a sentence.
 
     A proof of a newer start of the syncer ends this one.
@@ -115,7 +115,7 @@ def on_link_opened(core: RunMemory, event: events.LinkOpened, now_s: float) -> N
 
 
 def _refusal(
-    core: RunMemory, hello: Hello, now_s: float, *, trusted: bool
+    core: SyncerMemory, hello: Hello, now_s: float, *, trusted: bool
 ) -> Refused | Evicted | None:
     def refused(reason: str) -> Refused:
         return Refused(hello.name, reason, retry=False)
@@ -151,7 +151,7 @@ def _refusal(
     return None if wrong is None else _part(core, hello, wrong, now_s)
 
 
-def _part(core: RunMemory, hello: Hello, wrong: str, now_s: float) -> Refused | Evicted:
+def _part(core: SyncerMemory, hello: Hello, wrong: str, now_s: float) -> Refused | Evicted:
     """Return the last message to a peer whose books differ from ours; the excess is in no book."""
     book = core.durable.ledger.books.get(hello.name)
     same = book is not None and book.incarnation == hello.incarnation
@@ -161,7 +161,7 @@ def _part(core: RunMemory, hello: Hello, wrong: str, now_s: float) -> Refused | 
     )
 
 
-def _wrong_because(core: RunMemory, hello: Hello) -> str | None:
+def _wrong_because(core: SyncerMemory, hello: Hello) -> str | None:
     report, known = hello.progress, core.members.learners.get(hello.name)
     same = known is not None and known.incarnation == hello.incarnation
     before = known.progress if known is not None and same else None
@@ -171,7 +171,7 @@ def _wrong_because(core: RunMemory, hello: Hello) -> str | None:
     return reports.wrong_because(core, report, before, news)
 
 
-def _fenced(core: RunMemory, hello: Hello) -> bool:
+def _fenced(core: SyncerMemory, hello: Hello) -> bool:
     """Return whether an incarnation has ended, is followed by a newer one, or is another process.
 
     A process that holds less than its incarnation was known to hold is another one: a supervisor
@@ -187,7 +187,7 @@ def _fenced(core: RunMemory, hello: Hello) -> bool:
     return ended or any(hello.incarnation < incarnation for incarnation in newer)
 
 
-def _new_record(core: RunMemory, hello: Hello) -> LearnerRecord:
+def _new_record(core: SyncerMemory, hello: Hello) -> LearnerRecord:
     levels = core.members.levels
     precision = AdaptivePrecision(levels, len(levels) - 1)
     learner = LearnerRecord(
@@ -209,13 +209,13 @@ def _new_record(core: RunMemory, hello: Hello) -> LearnerRecord:
     return learner
 
 
-def _welcome(core: RunMemory, learner: LearnerRecord, hello: Hello, now_s: float) -> Welcome:
+def _welcome(core: SyncerMemory, learner: LearnerRecord, hello: Hello, now_s: float) -> Welcome:
     versions = tuple(None if held is None else held.version for held in core.versions.published)
     donor = name_donor(core, learner, hello, now_s)
     return Welcome(core.durable.epoch, versions, donor, core.epoch_proof)
 
 
-def _ask_again(core: RunMemory, learner: LearnerRecord, now_s: float) -> None:
+def _ask_again(core: SyncerMemory, learner: LearnerRecord, now_s: float) -> None:
     """Ask a learner whose link came back for what it has not answered; its excuse is over."""
     for round_ in core.rounds.open.values():
         collecting = round_.stage is Stage.COLLECTING
@@ -229,7 +229,7 @@ def _ask_again(core: RunMemory, learner: LearnerRecord, now_s: float) -> None:
 
 
 @EVENTS.handles(events.LinkClosed)
-def on_link_closed(core: RunMemory, event: events.LinkClosed, now_s: float) -> None:
+def on_link_closed(core: SyncerMemory, event: events.LinkClosed, now_s: float) -> None:
     """Handle the end of a link; an observer has no account to come back to, so it is forgotten."""
     name = LearnerName(event.name)
     learner = core.members.learners.get(name)
@@ -248,13 +248,13 @@ def on_link_closed(core: RunMemory, event: events.LinkClosed, now_s: float) -> N
         core.record(member_entries.LinkUnsteady(name, times))
 
 
-def _excuse_everywhere(core: RunMemory, name: LearnerName, reason: str) -> None:
+def _excuse_everywhere(core: SyncerMemory, name: LearnerName, reason: str) -> None:
     for round_ in core.rounds.open.values():
         round_.excuse(name, reason)
 
 
 @HANDLERS.handles(Leave)
-def on_leave(core: RunMemory, leave: Leave, _connection: int, now_s: float) -> None:
+def on_leave(core: SyncerMemory, leave: Leave, _connection: int, now_s: float) -> None:
     """End the incarnation of a learner that leaves, and the run once every learner has diverged."""
     learner = core.members.learners.get(leave.name)
     current = learner is not None and learner.incarnation == leave.incarnation
@@ -273,7 +273,7 @@ def on_leave(core: RunMemory, leave: Leave, _connection: int, now_s: float) -> N
 
 
 @EVENTS.handles(MembershipChanged)
-def on_membership(core: RunMemory, page: MembershipChanged, now_s: float) -> None:
+def on_membership(core: SyncerMemory, page: MembershipChanged, now_s: float) -> None:
     if not core.members.view.take(page):
         return
     if page.paused is not None:
@@ -294,7 +294,7 @@ def on_membership(core: RunMemory, page: MembershipChanged, now_s: float) -> Non
     _end_absent(core, now_s)
 
 
-def _fence_older(core: RunMemory, member: Member) -> None:
+def _fence_older(core: SyncerMemory, member: Member) -> None:
     """End what the view ended or replaced: linked, known from the journal only, or never seen."""
     name, ended = member.name, member.status.ended
     learner = core.members.learners.get(name)
@@ -313,7 +313,7 @@ def _fence_older(core: RunMemory, member: Member) -> None:
         core.durable.fence.end(name, member.incarnation)
 
 
-def _end_absent(core: RunMemory, now_s: float) -> None:
+def _end_absent(core: SyncerMemory, now_s: float) -> None:
     """End incarnations that a restarted supervisor does not know, and so can never evict.
 
     Such a one was neither in the view nor linked for twice the time to an eviction. The view is

@@ -29,7 +29,7 @@ from islands.protocol.identities import LearnerName, Phase
 from islands.protocol.syncer.closing import cannot_step, waited_for
 from islands.protocol.syncer.health import NAMED_MOST, Standing
 from islands.protocol.syncer.members import LearnerRecord
-from islands.protocol.syncer.memory import RunMemory
+from islands.protocol.syncer.memory import SyncerMemory
 from islands.protocol.syncer.retirement import end
 from islands.protocol.tape.round_entries import WaitsFor
 
@@ -40,7 +40,7 @@ GRACE_LIMITS = 2
 FIRST_STEPS = (Phase.JOINING, Phase.HEALING, Phase.COMPILING)
 
 
-def look_at_members(core: RunMemory, now_s: float, late_s: float) -> None:
+def look_at_members(core: SyncerMemory, now_s: float, late_s: float) -> None:
     """Note who stands still, end those whose tokens others want, and say who is waited for."""
     if core.seeded and not core.durable.paused:
         _measure(core, now_s, late_s)
@@ -55,7 +55,7 @@ def look_at_members(core: RunMemory, now_s: float, late_s: float) -> None:
         core.record(WaitsFor(len(because), {name: because[name] for name in first}))
 
 
-def still_limit_s(core: RunMemory, learner: LearnerRecord | None) -> float:
+def still_limit_s(core: SyncerMemory, learner: LearnerRecord | None) -> float:
     """Return for how long a member may do no step before it stands still, by the table above."""
     timing = core.settings.timing
     stalled_s = timing.scaled(timing.stalled_s)
@@ -66,7 +66,7 @@ def still_limit_s(core: RunMemory, learner: LearnerRecord | None) -> float:
     return min(own_s, max(first_s, STALLED_STEPS * core.step_s))
 
 
-def _measure(core: RunMemory, now_s: float, late_s: float) -> None:
+def _measure(core: SyncerMemory, now_s: float, late_s: float) -> None:
     core.health.forget_standing(but=core.durable.ledger.books)
     for name, book in core.durable.ledger.books.items():
         learner, before = core.members.learners.get(name), core.health.standing.get(name)
@@ -86,7 +86,7 @@ def _measure(core: RunMemory, now_s: float, late_s: float) -> None:
                 core.health.works(name)
 
 
-def _set_still(core: RunMemory, learner: LearnerRecord, now_s: float) -> None:
+def _set_still(core: SyncerMemory, learner: LearnerRecord, now_s: float) -> None:
     stood_s = now_s - core.health.standing[learner.name].since_s
     at_work = learner.phase in (Phase.STEPPING, *FIRST_STEPS)
     still = at_work and stood_s >= still_limit_s(core, learner)
@@ -95,7 +95,7 @@ def _set_still(core: RunMemory, learner: LearnerRecord, now_s: float) -> None:
         core.touch(learner.name)
 
 
-def _wanted_from(core: RunMemory) -> Iterator[LearnerName]:
+def _wanted_from(core: SyncerMemory) -> Iterator[LearnerName]:
     """Yield who holds tokens while the budget has no batch for another one that used up its own."""
     leases, learners = core.durable.leases, core.members.learners
     hungry = (name for name in core.journal.hungry if name in learners and learners[name].reachable)
@@ -110,7 +110,7 @@ def _wanted_from(core: RunMemory) -> Iterator[LearnerName]:
             yield name
 
 
-def _stood_s(core: RunMemory, now_s: float) -> Iterator[tuple[LearnerName, float, float]]:
+def _stood_s(core: SyncerMemory, now_s: float) -> Iterator[tuple[LearnerName, float, float]]:
     """Yield each name whose tokens others want and that stands still: for how long, its limit."""
     for name in _wanted_from(core):
         stood = core.health.standing.get(name)
@@ -119,12 +119,12 @@ def _stood_s(core: RunMemory, now_s: float) -> Iterator[tuple[LearnerName, float
             yield name, now_s - stood.since_s, limit_s
 
 
-def _held_up_by(core: RunMemory, now_s: float) -> Iterator[tuple[LearnerName, str]]:
+def _held_up_by(core: SyncerMemory, now_s: float) -> Iterator[tuple[LearnerName, str]]:
     for name, stood_s, _ in _stood_s(core, now_s):
         yield name, f"took no step for {stood_s:.0f} s, and others want its tokens"
 
 
-def _end_idle(core: RunMemory, now_s: float) -> None:
+def _end_idle(core: SyncerMemory, now_s: float) -> None:
     for name, stood_s, limit_s in list(_stood_s(core, now_s)):
         if stood_s < GRACE_LIMITS * limit_s:
             continue

@@ -20,7 +20,7 @@ from islands.protocol.syncer.granting import grant
 from islands.protocol.syncer.health import Health
 from islands.protocol.syncer.journalling import Journalling
 from islands.protocol.syncer.members import Members
-from islands.protocol.syncer.memory import EVENTS, RunMemory
+from islands.protocol.syncer.memory import EVENTS, SyncerMemory
 from islands.protocol.syncer.pausing import count_time
 from islands.protocol.syncer.plausibility import NormGauge
 from islands.protocol.syncer.precision import EXACT, Level
@@ -61,7 +61,7 @@ class SyncerState:
         if settings.learner_waits is LearnerWaits.AT_TAU:
             ahead_steps = interval_steps + settings.overlap_steps_max
         returns_until_s = None if returns_s is None else now_s + returns_s
-        self.core = RunMemory(
+        self.core = SyncerMemory(
             settings=settings,
             fingerprint=fingerprint,
             epoch_proof=epoch_proof,

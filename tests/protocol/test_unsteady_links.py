@@ -1,8 +1,8 @@
 """A link that is lost again and again is told of, and one that is lost now and then is not."""
 
 from islands.protocol.identities import LearnerName
-from islands.protocol.lost_links import LOSSES_KEPT, WITHIN_S, LostLinks
 from islands.protocol.tape.member_entries import LinkUnsteady
+from islands.protocol.unsteady_links import LOSSES_KEPT, WITHIN_S, LostLinks
 from islands.run.records.tape_sentences import sentence
 from tests.syncer.bench import seeded
 
