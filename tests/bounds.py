@@ -210,7 +210,7 @@ MESSAGES: dict[str, Row] = {
     "Drain": _told(),
     "Command": _row(ALL, "bytes_sent stored end", "a proof that is made with the run's key"),
     "CommandAnswer": _told(),
-    "Note": _row(ALL, "memory stored", "16 before admission; its member's rotating log"),
+    "Note": _row(ALL, "memory stored", "64 before admission, 64 a second after; a rotating log"),
     "StepFigures": _row(
         *(ALL, "stored"),
         "believable figures of 2^48, a text of 80 characters, 16 metrics with names of 48",

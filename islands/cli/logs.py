@@ -1,6 +1,7 @@
 """`islands logs RUN`: what the processes of a run have written on their tapes, as one text."""
 
 import json
+import signal
 from datetime import UTC, datetime
 from threading import Event
 
@@ -21,6 +22,8 @@ def run(options: LogsOptions, _: Common) -> int:
     if not (folder / "tape.jsonl").exists():
         raise UserError(f"{folder} is not the folder of a run: it has no tape.jsonl")
     tapes, pause = RunTapes(folder), Event()
+    if options.follow:  # it ends with who reads it, as `head` does
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     while True:
         for wall_s, line in tapes.read():
             print(line_of(wall_s, line), flush=options.follow)

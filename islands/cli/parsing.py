@@ -153,7 +153,12 @@ class _Sources:
         if unknown:
             raise SettingsError(self._unknown(unknown))
         flags = {name: vars(parsed).pop(name) for name in FLAGS if name in parsed}
-        if "task" in self.keys and ":" in (flags.get("CONFIG") or ""):
+        named = flags.get("CONFIG") or ""
+        if (
+            "task" in self.keys
+            and re.fullmatch(r"[\w.]+:[\w.]+", named)
+            and not Path(named).exists()
+        ):
             parsed.task, flags["CONFIG"] = flags["CONFIG"], None
         return {name: self._of_text(name, text) for name, text in vars(parsed).items()}, flags
 

@@ -103,7 +103,8 @@ class Bill:
 
 def _sum(lines: Sequence[Line], name: str) -> Line:
     sums: dict[str, Any] = {key: sum(getattr(line, key) for line in lines) for key in SUMMED}
-    return Line(name, name, **sums)
+    kinds = {line.what for line in lines}
+    return Line(name, name, what=kinds.pop() if len(kinds) == 1 else "", **sums)
 
 
 def bill_of(stays: Iterable[Stay], prices: Prices | None, hub_s: float = 0.0) -> Bill:

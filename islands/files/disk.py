@@ -104,7 +104,7 @@ class RealDisk:
     def sync(self, name: str) -> None:
         path = self._path(name)
         try:
-            flush(path)
+            flush(path, os.O_RDWR)  # over SMB, a file that is open for reading alone is not flushed
             flush(path.parent)
         except OSError as error:
             raise DiskError(f"{path} cannot be flushed: {error}") from error

@@ -254,9 +254,9 @@ class Slots:
     def _known(self, name: str) -> dict[str, int]:
         """Return the sequence numbers of a name's two files; `VOID` if no whole record is there."""
         if name not in self._sequences:
-            heads = self.heads(name)
+            whole = {h.file: h.sequence for h in self.heads(name) if self.load(h) is not None}
             self.keep(name, None)
-            self._sequences[name] |= {h.file: h.sequence for h in heads if self.load(h) is not None}
+            self._sequences[name] |= whole
         return self._sequences[name]
 
     def _head(self, name: str) -> Head | None:

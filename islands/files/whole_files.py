@@ -33,9 +33,9 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     flush(path.parent)
 
 
-def flush(path: Path) -> None:
+def flush(path: Path, flags: int = os.O_RDONLY) -> None:
     """Make a file, or the names in a folder, survive a power loss."""
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, flags)
     try:
         os.fsync(handle)
     finally:

@@ -42,7 +42,7 @@ VALUES_ELEMENTS_MAX = 1 << 24
 NOT_TRACEABLE = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
 """Errors of a traced evaluation that leaves JAX for NumPy or Python, as most do in the end."""
 
-Batches = list[tuple[PyTree, int, SourceLocation | None]]
+Batches = list[tuple[PyTree, PyTree, SourceLocation | None]]
 """The batch, the position after it, and the yielding line."""
 
 
@@ -194,21 +194,28 @@ class TaskCheck:
 
     def _read(self, shard: ShardKey, position: int) -> Batches:
         """Read a few batches from a position on, each with the line that yielded it."""
-        iterator = iter(self._task.batches(shard, position))
+        iterator: Iterator[object] = iter(self._task.batches(shard, position))
         found: Batches = []
-        for batch, after in islice(iterator, BATCHES_READ):
-            if batch is None:  # nothing at the moment
+        for given in islice(iterator, BATCHES_READ):
+            line = location_of_yield(iterator, self._task.batches)
+            if not isinstance(given, tuple) or len(given) != 2:  # noqa: PLR2004  batch, position
+                what = f"batches gave a {type(given).__name__}, not a batch and the position after"
+                raise refused(line, what)
+            if given[0] is None:  # nothing at the moment
                 break
-            found.append((batch, after, location_of_yield(iterator, self._task.batches)))
+            found.append((*given, line))
         return found
 
     def _check_position(self, found: Batches, index: int) -> None:
         batch, position, line = found[index]
         before = found[index - 1][1] if index else 0
-        tokens = self._task.tokens(batch)
-        if tokens < 1:
+        tokens: object = self._task.tokens(batch)
+        if not isinstance(tokens, int | np.integer) or tokens < 1:
             what = f"tokens is {tokens!r} for a batch; it must be a whole number, at least 1"
             raise refused(location_of_return(self._task.tokens), what)
+        if not isinstance(position, int):
+            what = f"the position after a batch is a {type(position).__name__}; it must be an int"
+            raise refused(line, what)
         if position <= before:
             what = f"the position after a batch is {position} and before it {before}; it must grow"
             raise refused(line, what)

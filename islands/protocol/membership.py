@@ -203,9 +203,8 @@ class MembershipState:
 class SupervisorView:
     """A copy of the membership view of the supervisor with this epoch.
 
-    It is that of the supervisor with this epoch, whole over each new link, and then each change
-    once. `listed` are the members that have not ended. `looked_s` is when it was last compared with
-    the open accounts of a syncer.
+    It comes whole over each new link, and then each change once. `listed` are the members that have
+    not ended. `looked_s` is when it was last compared with the open accounts of a syncer.
     """
 
     epoch: int = 0

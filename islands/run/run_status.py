@@ -1,4 +1,4 @@
-"""The state of a run at one moment, as screen, page, metrics and `control status` show it."""
+"""The state of a run at one moment, as screen, page, metrics and `islands status` show it."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -109,7 +109,7 @@ class RunStatus:
         return {name: value for name, value in newest.items() if name not in ABOUT}
 
     def told(self) -> dict[str, object]:
-        """Return all of it as page, `/status` and `control status --json` tell it."""
+        """Return all of it as page, `/status` and `islands status --json` tell it."""
         figures = self.figures
         lines, more = self.learners(LEARNERS_SHOWN)
         merged = None if self.settings.gossip.on else self.yield_so_far  # known at the end alone

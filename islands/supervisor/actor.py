@@ -10,7 +10,7 @@ from typing import assert_never
 
 from islands.actors.acceptor import LinkAcceptor
 from islands.actors.epochs import newest_epoch, take_epoch
-from islands.actors.role_actor import Context, RoleActor
+from islands.actors.role_actor import Context, EntryLimit, RoleActor
 from islands.files.disk import Disk
 from islands.files.slots import Slots
 from islands.protocol.credentials import Credentials
@@ -36,6 +36,8 @@ from messaging.envelope import Envelope
 from messaging.links.link import Lane
 
 NOTES_EARLY_MAX = 64
+NOTES_PER_S = 64
+"""Of one member; a syncer, which has the run's key, may send more."""
 NOTE_EARLY_CHARACTERS_MAX = 1024
 """Most notes that are buffered on a link before its member is known, and the longest of them."""
 
@@ -81,6 +83,7 @@ class SupervisorActor(RoleActor[events.Event]):
         self._asked: dict[int, str] = {}
         self._early: dict[int, deque[Note]] = {}
         self._summaries: dict[int, bytes] = {}
+        self._note_limits: dict[int, EntryLimit] = {}
         self._proof = ""
 
     @property
@@ -209,7 +212,13 @@ class SupervisorActor(RoleActor[events.Event]):
         self.send(self._acceptor.link(connection), message, payload, lane)
 
     def _lost(self, connection: int) -> None:
-        for by_connection in (self._names, self._asked, self._early, self._summaries):
+        for by_connection in (
+            self._names,
+            self._asked,
+            self._early,
+            self._summaries,
+            self._note_limits,
+        ):
             by_connection.pop(connection, None)
         if not self.ref.stopped:
             self.post(events.LinkClosed(connection))
@@ -313,6 +322,8 @@ class SupervisorActor(RoleActor[events.Event]):
             return
         member = None if name is None else self.state.members.get(name)
         if member is not None:
-            self._keep(member.name, partial(self._hooks.noted, member.name, member.role, note))
+            limit = self._note_limits.setdefault(connection, EntryLimit(NOTES_PER_S))
+            if member.role is Role.SYNCER or limit.left_out(self.now_s()) is not None:
+                self._keep(member.name, partial(self._hooks.noted, member.name, member.role, note))
         elif len(note.kind) + len(note.fields) <= NOTE_EARLY_CHARACTERS_MAX:
             self._early.setdefault(connection, deque(maxlen=NOTES_EARLY_MAX)).append(note)

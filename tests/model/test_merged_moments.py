@@ -89,6 +89,20 @@ def test_the_arrays_of_the_optimizers_state_are_leaves_and_its_counts_are_not() 
     assert all(leaves[path].role is Role.STATE for path in moments)
 
 
+def test_where_moments_are_not_merged_a_merge_leaves_them_alone() -> None:
+    trainer = made(merges_moments=False)
+    for index, value in enumerate(values(trainer)):
+        trainer.adopt(index, value)
+    train(trainer, 3)
+    learner = trainer._learner  # noqa: SLF001  (the optimizer's state is no part of the interface)
+    assert learner is not None
+    before = [np.asarray(x) for x in jax.tree.leaves(learner.optimizer_state)]
+    for index, value in enumerate(values(trainer)):
+        trainer.adopt(index, 2 * value)
+    for one, other in zip(before, jax.tree.leaves(learner.optimizer_state), strict=True):
+        np.testing.assert_array_equal(one, np.asarray(other))
+
+
 def test_what_is_no_average_stays_each_learners_own() -> None:
     trainer = made(InMiniSteps())
     arrays = [leaf.path.removeprefix(MOMENTS_PREFIX) for leaf in trainer.layout.leaves]

@@ -92,9 +92,18 @@ def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Group, Gr
     two.kill()
 
 
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Group, Group]]:
+    one = Group(tmp_path_factory.mktemp("one"), 1, "line", "own")
+    several = Group(tmp_path_factory.mktemp("four"), 4, "line", "own")
+    yield one, several
+    one.kill()
+    several.kill()
+
+
 @pytest.mark.timeout(2 * LIMIT_S + 20)
 @pytest.mark.quick("line")
-@pytest.mark.parametrize("several", ["line", "stacks"])
+@pytest.mark.parametrize("several", ["line", "stacks", "four"])
 def test_processes_are_together_what_one_is(several: str, request: pytest.FixtureRequest) -> None:
     one, group = request.getfixturevalue(several)
     parts, (whole,) = group.found(), one.found()

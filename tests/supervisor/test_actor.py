@@ -42,7 +42,7 @@ from islands.protocol.messages.membership import (
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.memory import MESSAGES
-from islands.supervisor.actor import SupervisorActor
+from islands.supervisor.actor import NOTES_PER_S, SupervisorActor
 from islands.supervisor.hooks import Hooks
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
@@ -190,6 +190,16 @@ async def test_notes_and_figures_are_of_whoever_was_admitted_on_the_link(tmp_pat
         await settle(hub, link)
         assert hub.noted == [("ana", "started"), ("ana", "exit")]
         assert hub.figures == [("ana", 1)]
+
+
+@virtual
+async def test_a_learner_that_notes_without_end_fills_no_disk(tmp_path: Path) -> None:
+    async with open_hub(tmp_path) as hub:
+        link, _ = await hub.admit("ana")
+        for _ in range(200):
+            hub.say(link, Note("exit", "{}"))
+        await settle(hub, link)
+        assert 0 < len(hub.noted) <= 2 * NOTES_PER_S
 
 
 @virtual

@@ -301,6 +301,16 @@ async def test_an_admission_by_an_older_supervisor_does_not_count() -> None:
 
 
 @virtual
+async def test_an_evicted_syncer_shows_which_incarnation_it_was() -> None:
+    async with open_merging() as room:
+        room.admits = False
+        room.say(Evicted("syncer", FIRST, "silent"))
+        await asyncio.sleep(2 * BEAT_S)
+        assert room.joins[-1].previous == FIRST
+        assert not any(b'"evicted"' in line for line in room.tape.lines)
+
+
+@virtual
 async def test_heartbeats_say_what_the_syncer_does() -> None:
     async with open_merging() as room:
         for paused, phase in ((True, Phase.PAUSED), (False, Phase.MERGING)):

@@ -19,6 +19,9 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
+END_S = 5.0
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why a job has no result, in a sentence."""
@@ -79,7 +82,7 @@ def _play(play: Callable[[Job], Result], job: Job, sender: Connection) -> None:
 def _received(receiver: Connection, process: BaseProcess) -> Any:  # noqa: ANN401  (a result)
     try:
         outcome = receiver.recv()
-    except EOFError:
+    except (EOFError, OSError):  # it ended, perhaps while it sent
         process.join()
         code = process.exitcode or 0
         how = (
@@ -88,5 +91,7 @@ def _received(receiver: Connection, process: BaseProcess) -> Any:  # noqa: ANN40
         hint = "; where memory is short, fewer workers may help" if code == -signal.SIGKILL else ""
         outcome = Failure(f"its process {how}{hint}")
     receiver.close()
+    process.join(END_S)
+    process.kill()  # a thread of the job's own may keep it
     process.join()
     return outcome

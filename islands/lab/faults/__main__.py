@@ -2,7 +2,7 @@
 
 It is the hub of `islands run`, whose processes can be struck (`victim.py`), and it writes down each
 report the moment that it hears it. It starts the process of each name that comes on its standard
-input, and stops at the end of that: `islands chaos` has the other end.
+input, and stops at the end of that: `islands lab chaos` has the other end.
 """
 
 import asyncio

@@ -11,6 +11,7 @@ from islands.lab.faults.paths import Paths
 from islands.lab.faults.victim import HANG
 from islands.protocol.identities import SUPERVISOR
 from islands.protocol.settings.run import Timing
+from islands.run.hosting.process_identity import send_signal
 
 DUTY_S = 0.1
 """How long a straggler and its pauses take together."""
@@ -74,12 +75,12 @@ async def _straggle(targets: Targets, injection: Injection) -> str:
     """Let the victim run for a share of each tenth of a second."""
     (name,) = injection.victims
     runs_s = DUTY_S / injection.fault.factor
-    end_s = _now_s() + injection.fault.for_s
+    end_s, victim = _now_s() + injection.fault.for_s, targets.fleet.identity(name)
     while _now_s() < end_s:
-        if not targets.fleet.signal(name, signal.SIGSTOP):
+        if victim is None or not send_signal(victim, signal.SIGSTOP):
             return NOBODY
         await asyncio.sleep(DUTY_S - runs_s)
-        targets.fleet.signal(name, signal.SIGCONT)
+        send_signal(victim, signal.SIGCONT)
         await asyncio.sleep(runs_s)
     return ""
 

@@ -92,7 +92,7 @@ def _check_keys(kind: type, entry: Mapping[str, object], place: str) -> None:
     hints = get_type_hints(kind)
     for key, value in entry.items():
         if key not in hints:
-            raise SettingsError(f"unknown key {place}.{key}{_hint(key, [*hints, 'sweep'])}")
+            raise SettingsError(f"unknown key {place}.{key}{hint(key, [*hints, 'sweep'])}")
         inner = next((a for a in (hints[key], *get_args(hints[key])) if is_dataclass(a)), None)
         for each in value if isinstance(value, list) else [value]:
             if isinstance(inner, type) and isinstance(each, dict):
@@ -145,7 +145,7 @@ def _merged(
     merged = dict(base)
     for key, value in over.items():
         if key not in base:
-            raise SettingsError(f"unknown key {place}.{key}{_hint(key, list(base))}")
+            raise SettingsError(f"unknown key {place}.{key}{hint(key, list(base))}")
         inner = base[key]
         if isinstance(inner, dict) and key not in MAPPINGS:
             if not isinstance(value, dict):
@@ -156,6 +156,7 @@ def _merged(
     return merged
 
 
-def _hint(key: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(key, known, 1)
+def hint(key: object, known: Sequence[str]) -> str:
+    """Return a clause on what may be meant by a key that is none of these."""
+    near = difflib.get_close_matches(str(key), known, 1)
     return f"; did you mean {near[0]}?" if near else f"; it must be one of {', '.join(known)}"

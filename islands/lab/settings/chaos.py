@@ -97,7 +97,7 @@ def faults_of(options: ChaosOptions) -> dict[str, Fault]:
 
 
 def _fault(name: str, entry: object, options: ChaosOptions) -> Fault:
-    from islands.lab.settings.cells import converted  # it imports numerics, and --help needs none
+    from islands.lab.settings.cells import converted, hint  # numerics, which --help does not need
 
     place = f"faults.{name}"
     if not isinstance(entry, dict) or "fault" not in entry:
@@ -107,6 +107,10 @@ def _fault(name: str, entry: object, options: ChaosOptions) -> Fault:
         raise SettingsError(
             f"{place}.fault is {kind!r}; it must be one of {', '.join(IN_SCENARIOS)}"
         )
+    keys = ("fault", *(key for key in Fault.__dataclass_fields__ if key != "kind"))
+    for key in entry:
+        if key not in keys:
+            raise SettingsError(f"unknown key {place}.{key}{hint(key, keys)}")
     details = {key: value for key, value in entry.items() if key != "fault"}
     fault = converted(Fault, {**details, "kind": kind}, place)
     known = (*OF_ALL, *keys_of(fault.kind))

@@ -145,7 +145,11 @@ class Adapted(Logged, frozen=True, tag="adapted"):
 
 
 class WrongReport(Logged, frozen=True, tag="wrong_report"):
-    """A report, or the last of too many contributions, cannot be true; its sender is refused."""
+    """A report cannot be true, and claims `untold_tokens` that no account has; or a contribution.
+
+    Its sender's incarnation ends. The third wrong one in ten minutes is refused for good, and of
+    contributions that one alone is told.
+    """
 
     name: str
     reason: str

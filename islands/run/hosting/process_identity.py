@@ -96,7 +96,7 @@ def send_signal(identity: Identity, number: signal.Signals) -> bool:
 
 def mark_of(name: str, folder: Path) -> str:
     """Return the mark in a child's environment, by which the next launcher finds it."""
-    return f"{name}:{folder.absolute()}"
+    return f"{name}:{folder.resolve()}"
 
 
 def marked(folder: Path) -> dict[str, Identity]:
@@ -106,7 +106,7 @@ def marked(folder: Path) -> dict[str, Identity]:
     or started later.
     """
     found: dict[str, Identity] = {}
-    wanted = f"{MARK}=".encode()
+    wanted, here = f"{MARK}=".encode(), str(folder.resolve())
     for path in sorted(Path("/proc").glob("[0-9]*")):
         try:
             words = (path / "environ").read_bytes().split(b"\0")
@@ -114,7 +114,7 @@ def marked(folder: Path) -> dict[str, Identity]:
             continue
         mark = next((word for word in words if word.startswith(wanted)), b"")
         name, _, home = mark.removeprefix(wanted).decode(errors="replace").partition(":")
-        known = facts(int(path.name)) if mark and home == str(folder.absolute()) else None
+        known = facts(int(path.name)) if mark and home == here else None
         if known is None or known.zombie or not known.leads:
             continue
         identity = Identity(int(path.name), known.started_ticks)
