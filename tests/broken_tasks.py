@@ -190,3 +190,26 @@ class NoOptimizer(Sound):
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
         made: list[optax.GradientTransformation] = [optax.sgd(learning_rate)]
         return made.clear()  # here
+
+
+class NoPosition(Sound):
+    """Batches come alone."""
+
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[PyTree, int]]:
+        for batch, _ in super().batches(shard, position):
+            yield batch  # here
+
+
+class NumpyPositions(Sound):
+    """A plan of positions is an array."""
+
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[PyTree, int]]:
+        for batch, after in super().batches(shard, position):
+            yield batch, np.int64(after)  # type: ignore[misc]  # here
+
+
+class HalfTokens(Sound):
+    """A mean of masks is no count."""
+
+    def tokens(self, batch: PyTree) -> int:
+        return len(batch["y"]) + 0.5  # type: ignore[return-value]  # here

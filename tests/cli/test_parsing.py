@@ -158,6 +158,12 @@ def test_several_addresses(given: str) -> None:
     assert read(LearnerOptions, "--config", "a.yaml").supervisor == ("a:1", "b:2")
 
 
+def test_a_word_with_a_colon_is_a_task_unless_a_file_has_that_name() -> None:
+    write("12:00.yaml", "learners: 7\n")
+    assert read(RunOptions, "12:00.yaml").learners == 7
+    assert read(RunOptions, "my.module:Task").file.task == "my.module:Task"
+
+
 def test_a_switch_does_not_swallow_what_stands_behind_it() -> None:
     """`--extend CONFIG` names a config."""
     write("a.yaml", "learners: 2\n")

@@ -337,9 +337,13 @@ async def test_children_of_a_killed_launcher_are_adopted(room: Room) -> None:
 
 
 async def test_who_closes_without_ending_its_children_leaves_them_to_the_next(room: Room) -> None:
+    """Also where the next one names the folder by another path."""
     room.start("a", OBEDIENT)
     await room.ready()
     room.launcher.close()
+    another = room.folder / "another"
+    another.symlink_to(room.folder)
+    room.folder = another
     room.launcher = room.make()
     assert room.launcher.adopt() == ["a"]
     room.launcher.kill("a")
