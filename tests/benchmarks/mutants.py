@@ -3,11 +3,11 @@
     python -m tests.benchmarks.mutants [--count N] [--seed N] [--only PATH] [--workers N] [--list]
 
 draws mutants of the protocol's rooms, the engines and the journal: an operator is swapped, `any`
-with `all`, `min` with `max`, first with last, a number or a flag is another, a statement (a reset,
-a call, an early return) is dropped. Each runs in a copy of the tree until the first test fails;
-tests that name the module come first, then those of its folder, then the world's first seeds. The
-table tells who noticed; what nobody noticed is printed as a line of the program. Some of those are
-equal programs, so the aim is 90 % and not all.
+with `all`, `min` with `max`, first with last, 0 with 1, a flag with its contrary; a statement (a
+reset, a call, an early return) is dropped. Each runs in a copy of the tree until the first test
+fails; tests that name the module come first, then those of its folder, then the world's first
+seeds. The table tells who noticed; what nobody noticed is printed as a line of the program. Some of
+those are equal programs, so the aim is 90 % and not all.
 """
 
 import argparse
@@ -98,8 +98,8 @@ def _places(tree: ast.Module) -> Iterator[tuple[ast.AST, Callable[[], None]]]:
                 yield node, partial(setattr, node, "slice", ast.Constant(-1))
             case ast.Constant(value=bool(value)):
                 yield node, partial(setattr, node, "value", not value)
-            case ast.Constant(value=int(value)):
-                yield node, partial(setattr, node, "value", value + 1)
+            case ast.Constant(value=0 | 1 as number):
+                yield node, partial(setattr, node, "value", number + 1)
             case _:
                 pass
         for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
