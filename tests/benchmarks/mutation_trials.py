@@ -27,7 +27,7 @@ OURS = frozenset({"islands", "messaging", "tests"})
 LIBRARIES = ("aiohttp", "flax", "grain", "jax", "jaxtyping", "msgspec", "numba", "optax", "scipy")
 LIMIT_S = 300
 PREPARED = "ignore::pytest.PytestAssertRewriteWarning"  # jaxtyping has a plugin, and is imported
-FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+FAILED = re.compile(r"^(?:FAILED|ERROR|ImportError while loading conftest) (\S+)", re.MULTILINE)
 FORK = multiprocessing.get_context("fork")
 
 

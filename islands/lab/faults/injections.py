@@ -11,7 +11,7 @@ from islands.lab.faults.paths import Paths
 from islands.lab.faults.victim import HANG
 from islands.protocol.identities import SUPERVISOR
 from islands.protocol.settings.run import Timing
-from islands.run.hosting.process_identity import send_signal
+from islands.run.hosting.process_identity import lives, send_signal
 
 DUTY_S = 0.1
 """How long a straggler and its pauses take together."""
@@ -82,6 +82,8 @@ async def _straggle(targets: Targets, injection: Injection) -> str:
         await asyncio.sleep(DUTY_S - runs_s)
         send_signal(victim, signal.SIGCONT)
         await asyncio.sleep(runs_s)
+        if not lives(victim):  # its successor straggles on; to look for it takes a moment
+            victim = targets.fleet.identity(name)
     return ""
 
 
