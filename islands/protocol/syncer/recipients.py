@@ -32,7 +32,7 @@ def is_owed(core: SyncerMemory, learner: LearnerRecord, fragment: int) -> bool:
         over = fragment not in closing.left and fragment not in core.rounds.open
         if over:
             return True
-    return not _is_enough(core, learner, fragment, learner.holds(fragment))
+    return not is_enough(core, learner, fragment, learner.holds(fragment))
 
 
 def is_under_way(core: SyncerMemory, learner: LearnerRecord, fragment: int) -> bool:
@@ -46,10 +46,10 @@ def is_under_way(core: SyncerMemory, learner: LearnerRecord, fragment: int) -> b
     if not sent.times:
         return False  # it was sent over an earlier link
     adopted = held is not None and held >= sent.version
-    return not adopted and _is_enough(core, learner, fragment, sent.version)
+    return not adopted and is_enough(core, learner, fragment, sent.version)
 
 
-def _is_enough(
+def is_enough(
     core: SyncerMemory, learner: LearnerRecord, fragment: int, base: Version | None
 ) -> bool:
     merged = core.durable.ledger.merged_version(learner.name, fragment)

@@ -160,12 +160,12 @@ def reports_count(history: History) -> Iterator[str]:
     """A shard that goes back does so no earlier than where its holder had reported in time."""
     reports: dict[tuple[str, str, int, int], list[tuple[float, int]]] = {}
     ended: tuple[str, str] = ("", "")
-    begun_s, killed_s = 0.0, dict[str, float]()
+    begun_s, killed_s = 0.0, dict[str, list[float]]()
     for at_s, actor, entry in history.lines:
         if isinstance(entry, ProcessStarted) and entry.name == SYNCER:
             begun_s = at_s
         elif isinstance(entry, ProcessKilled):
-            killed_s[entry.name] = at_s
+            killed_s.setdefault(entry.name, []).append(at_s)
         elif isinstance(entry, Reported):
             for pass_index, shard, position in entry.leases:
                 key = (actor, entry.incarnation, pass_index, shard)
@@ -174,8 +174,8 @@ def reports_count(history: History) -> Iterator[str]:
             ended = (entry.name, entry.incarnation)
         elif isinstance(entry, LeaseReturned):
             for sent_s, position in reports.get((*ended, entry.pass_index, entry.shard), []):
-                kill_s = killed_s.get(entry.name, at_s)
-                lived_s = min(at_s, kill_s if kill_s > sent_s else at_s) - sent_s
+                kills_s = [each for each in killed_s.get(entry.name, ()) if each > sent_s]
+                lived_s = min([at_s, *kills_s]) - sent_s
                 heard = begun_s + IN_TIME_S < sent_s and lived_s > IN_TIME_S
                 if heard and position > entry.position:
                     yield (
