@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all lint types imports unit long optional heart demo bench simulate clean
+.PHONY: help setup test test-all lint types imports unit long optional wheel heart demo bench simulate clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,15 @@ optional: ## Run the tests of what few users install: PyTorch, saved datasets, f
 		--editable '.[dev,hugging-face,jax,mlflow,tasks,tensorboard,text,torch,wandb]'
 	$(VENV)/optional/bin/pytest -m "not long" --numprocesses $(WORKERS) --dist worksteal --quiet \
 		tests/loops tests/sinks tests/tasks
+
+wheel: ## Build the wheel, and train the demonstration from it in an environment of its own
+	rm -rf build/wheel && mkdir -p build/wheel
+	$(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+		--wheel-dir build/wheel .
+	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt "$$(echo build/wheel/*.whl)[jax]"
+	cd build/wheel && venv/bin/islands demo --run.budget_tokens 400000 --run.total_steps 200
 
 heart: $(STAMP) ## Watch ordinary runs: is everybody merged, does the default train as well as it did?
 	$(BIN)/python -m tests.heart

@@ -23,6 +23,7 @@ from islands.protocol.syncer import memory as syncer_memory
 from islands.protocol.tape.kinds import ENTRIES
 from islands.settings.host import RunOptions
 from tests.environment import ROOT
+from tests.round_trip import executed_files
 
 LIMITS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["islands"]
 WHOLE = ("tests", "examples")
@@ -41,6 +42,7 @@ COUNTS: dict[str, Callable[[], int]] = {
     "supervisor_events": lambda: len(get_args(supervisor_events.Event)),
     "supervisor_actions": lambda: len(get_args(supervisor_actions.Action)),
     "supervisor_fields": lambda: len(fields(supervisor_memory.SupervisorMemory)),
+    "round_trip_files": lambda: len(executed_files()),
 }
 
 
