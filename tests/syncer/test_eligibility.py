@@ -65,12 +65,15 @@ def test_a_ready_learner_is_live_linked_and_whole(
     assert unready_because(learner) == reason
 
 
-def test_two_unanswered_pulls_are_enough() -> None:
+def test_two_unanswered_pulls_are_enough_until_their_link_is_gone() -> None:
     learner = record()
     learner.pulls.send(7, 0, 0.0)
     assert unready_because(learner) is None
     learner.pulls.send(8, 1, 0.0)
     assert unready_because(learner) == BUSY
+    learner.lost()
+    learner.opened(2, 1.0)
+    assert unready_because(learner) is None
 
 
 def test_a_silent_learner_has_one_pull_at_a_time_and_is_redeemed_by_a_word() -> None:

@@ -151,6 +151,7 @@ JOURNAL = by(
     ),
     lie("syncer sent 1.1 of 0 before it was durable", *WRITING, committed("1.1"), durable(2)),
     lie("ana adopted 1.1 of 0 before it was durable", *WRITING, adopted("1.1"), durable(2)),
+    lie("syncer sent 1.1 of 0 before it was durable", *WRITING, durable(1), committed("1.1")),
     lie(EARLY, began(), *kept(1, 1, "1.0"), adopted("1.0")),
     truth(
         "a supervisor's start leaves the journal as it is",
