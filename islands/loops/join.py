@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,9 +110,11 @@ def membership(
     folder: Path | str | None,
     say: Callable[[str], object],
 ) -> Membership:
-    if token_file is not None and connecting is not None:
-        raise SettingsError("token_file is given twice: beside connecting, and it has one too")
-    options = connecting or ConnectOptions(None if token_file is None else Path(token_file))
+    options = connecting or ConnectOptions()
+    if token_file is not None:
+        if options.token_file is not None:
+            raise SettingsError("token_file is given twice: beside connecting, and in it")
+        options = replace(options, token_file=Path(token_file))
     addresses = (address,) if isinstance(address, str) else tuple(address)
     urls = hub_urls("address", addresses, SUPERVISOR, tls=options.tls)
     if name is not None:

@@ -44,6 +44,7 @@ from tests.integration.programs import (
     summary_of,
     write_config,
 )
+from tests.messaging.certificates import make_certificates
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -615,6 +616,46 @@ async def test_a_syncer_alone_is_a_hub(tmp_path: Path) -> None:
     assert summary is not None
     assert imbalance(summary) == 0
     assert sorted(incarnations(summary)) == [*PAIR]
+
+
+EVALUATION = """
+import sys
+from pathlib import Path
+import islands
+from islands.settings.groups import ConnectOptions
+ca, certificate, key = map(Path, sys.argv[3:])
+known = ConnectOptions(tls_ca=ca, tls_certificate=certificate, tls_key=key)
+values = islands.latest(sys.argv[1], token_file=sys.argv[2], connecting=known)
+print(sum(value.size for value in values.values()))
+"""
+"""An evaluation of a user's own: how many numbers a model has."""
+
+
+@pytest.mark.long("tests/messaging/websocket/test_server.py")
+async def test_who_shows_no_certificate_is_not_let_in(tmp_path: Path) -> None:
+    made = make_certificates(tmp_path)
+    config, token = write_config(tmp_path / "run.yaml"), make_token(tmp_path)
+    own = ("--tls_certificate", made.server, "--tls_key", made.server_key)
+    shown = ("--tls_ca", made.authority, "--tls_certificate", made.client)
+    shown += ("--tls_key", made.client_key)
+    async with open_room(tmp_path) as room:
+        hub = room.start(
+            *("islands.syncer", "--config", config, "--folder", "run", "--token_file", token),
+            *(*own, "--tls_client_ca", made.authority, "--tls_ca", made.authority),
+        )
+        address = await room.wait(lambda: hub_address(tmp_path / "run"))
+        join = ("islands.learner", "--supervisor", address, "--token_file", token)
+        learner = room.start(*join, *shown, "--name", "shows")
+        refused = room.start(*join, "--tls_ca", made.authority, "--name", "hides", "--wait_s", 5)
+        assert await room.ended(refused) == 1
+        assert "certificate" in refused.err
+        await room.wait(lambda: merges(tmp_path / "run") > 2)
+        words = (address, token, made.authority, made.client, made.client_key)
+        reader = room.start_words((sys.executable, "-c", EVALUATION, *map(str, words)))
+        assert await room.ended(reader) == 0, reader
+        assert int(reader.out) > 1000
+        await stop(tmp_path / "run")
+        assert (await room.ended(learner), await room.ended(hub)) == (0, 0)
 
 
 def learner_command(banner: str) -> str:
