@@ -295,12 +295,14 @@ class SyncerActor(RoleActor[events.Event]):
         self._writer.write((action.sequence, metadata, fragment, version, arrays))
 
     def _finish(self, reason: str) -> None:
-        """Export the durable final cut, then report the end with every heartbeat until heard."""
-        if self._hooks.export is None:
+        """Export the durable final cut, then report the end with every heartbeat until heard.
+
+        A run that has no values yet leaves none.
+        """
+        export, held = self._hooks.export, self._published(reason)
+        if export is None or held is None:
             self._report_finished(reason)
             return
-        export, held = self._hooks.export, self._published(reason)
-        assert held is not None, "it has begun"
         self._writer.attempt(lambda: export(*held), lambda _: self._report_finished(reason))
 
     def _published(self, reason: str) -> tuple[list[NDArray[np.float32]], FinalVersions] | None:

@@ -654,7 +654,7 @@ async def test_who_shows_no_certificate_is_not_let_in(tmp_path: Path) -> None:
         reader = room.start_words((sys.executable, "-c", EVALUATION, *map(str, words)))
         assert await room.ended(reader) == 0, reader
         assert int(reader.out) > 1000
-        await stop(tmp_path / "run")
+        await control(room, "stop", *shown)
         assert (await room.ended(learner), await room.ended(hub)) == (0, 0)
 
 

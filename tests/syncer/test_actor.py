@@ -79,6 +79,15 @@ async def test_the_end_is_told_once_the_worker_has_exported() -> None:
 
 
 @virtual
+async def test_a_run_without_values_exports_none() -> None:
+    async with open_syncer(seeded=False) as room:
+        await asyncio.sleep(1.0)
+        room.actor.finish("enough")
+        await asyncio.sleep(60.0)
+        assert (len(room.exported), len(room.ended)) == (0, 1)
+
+
+@virtual
 async def test_contributions_do_not_pile_up_before_the_worker() -> None:
     async with open_syncer() as room:
         link = await room.hello(ANA)

@@ -55,6 +55,18 @@ def test_a_stop_is_announced_and_journalled() -> None:
     assert again.closing.reason == "enough"
 
 
+@pytest.mark.parametrize("names", [(), ("ana",)])
+def test_a_run_that_has_no_values_yet_ends_too(names: tuple[str, ...]) -> None:
+    bench = Bench(SETTINGS, fragments=4)
+    for name in names:
+        bench.hello(name)
+    bench.do(events.StopRequested("enough"))
+    assert bench.sent(FinalRound) == [FinalRound(1, "enough") for _ in names]
+    for each in (bench, Bench(SETTINGS, fragments=4, durable=bench.core.durable, epoch=2)):
+        pass_time(each, 2 * SETTINGS.timing.final_s)
+        assert stage_of(each) is ClosingStage.FINISHED
+
+
 def test_a_restarted_syncer_waits_for_those_who_have_yet_to_come_back() -> None:
     """Open tokens are not lost because their learners dial a moment later than it starts."""
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)

@@ -61,7 +61,7 @@ def advance_closing(core: SyncerMemory, now_s: float) -> None:
 
 @EVENTS.handles(events.StopRequested)
 def on_stop_requested(core: SyncerMemory, event: events.StopRequested, now_s: float) -> None:
-    if core.closing is None and core.seeded:
+    if core.closing is None:
         begin_closing(core, event.reason, now_s)
 
 
@@ -99,10 +99,10 @@ def resume_end(core: SyncerMemory, now_s: float) -> None:
 
 
 def _due(core: SyncerMemory) -> str | None:
-    if not core.seeded:
-        return None
     if core.durable.stopping is not None:
         return core.durable.stopping
+    if not core.seeded:
+        return None
     limit_s = core.settings.budget_s
     if limit_s is not None and core.durable.elapsed_s >= limit_s:
         return TIME
