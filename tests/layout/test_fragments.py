@@ -135,12 +135,8 @@ def test_units_follow_the_roles() -> None:
         Leaf("scalar", ()),
     ]
     units = plan(leaves, count=1).fragments[0].units(RDA)
-    assert [(u.size, u.rule) for u in units] == [
-        (512, AVERAGE),
-        (64, RDA),
-        (63, AVERAGE),
-        (1, AVERAGE),
-    ]
+    wanted = [(512, AVERAGE), (64, RDA), (63, AVERAGE), (1, AVERAGE)]
+    assert [(u.size, u.rule) for u in units] == wanted
 
 
 def test_a_stack_is_merged_entry_by_entry() -> None:

@@ -22,9 +22,8 @@ from islands.numerics.outer import (
 from islands.protocol.errors import InvariantError, SettingsError
 from islands.protocol.settings.outer import OuterSettings
 from tests.numerics import oracle
-from tests.numerics.oracle import AVERAGE, RDA
 
-UNITS = (Unit(0, 200, AVERAGE), Unit(200, 5000, RDA))
+UNITS = (Unit(0, 200, oracle.AVERAGE), Unit(200, 5000, oracle.RDA))
 SIZE = 5200
 RNG = np.random.default_rng(0)
 VALUE = RNG.standard_normal(SIZE).astype(np.float32)

@@ -89,7 +89,7 @@ def test_a_sink_that_there_is_not_is_refused() -> None:
     from islands.settings.run_spec import RunSpec
 
     options = RunOptions(sinks=("wandb", "paper"))
-    with pytest.raises(SettingsError, match="sinks names 'paper'; there are wandb, mlflow"):
+    with pytest.raises(SettingsError, match="sinks names 'paper'; there are mlflow, trackio"):
         CoordinatorSettings.of(options, RunSpec(), Path("runs"))
 
 
