@@ -1,1 +1,1 @@
-"""Islands placed on engines: Slurm, Ray, Kubernetes and SkyPilot, from one file and one hub."""
+"""Islands placed on engines, such as Slurm, from one file and one hub."""

@@ -11,12 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
-from types import MappingProxyType
 from typing import Protocol
 
 import yaml
 
-from islands.engines.needs import Needs
+from islands.engines.needs import ENGINES, Needs
 from islands.protocol.errors import DONE, IslandsError, SettingsError, UserError
 
 WORDS = 400  # at most so many characters of what an engine says are passed on
@@ -142,17 +141,6 @@ class Engine(Protocol):
 
     def describe(self, island: Island) -> str:
         """Return what `place` would give the engine, as text without secrets; ask nobody."""
-
-
-ENGINES: Mapping[str, str] = MappingProxyType(
-    {
-        "slurm": "islands.engines.slurm:Slurm",
-        "ray": "islands.engines.ray:Ray",
-        "kubernetes": "islands.engines.kubernetes:Kubernetes",
-        "skypilot": "islands.engines.skypilot:SkyPilot",
-    }
-)
-"""The class of each engine, as module:class; it is made from a `RunMark` and its settings."""
 
 
 def make_engine(name: str, of: RunMark, settings: Mapping[str, str]) -> Engine:

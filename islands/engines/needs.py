@@ -23,6 +23,14 @@ from islands.protocol.settings.setting import Setting, check_ranges
 from islands.protocol.supervisor.launching import LEARNERS
 from islands.settings.groups import ISLANDS_MOST, check_name
 
+ENGINES: Mapping[str, str] = {
+    "slurm": "islands.engines.slurm:Slurm",
+    "ray": "islands.engines.ray:Ray",
+    "kubernetes": "islands.engines.kubernetes:Kubernetes",
+    "skypilot": "islands.engines.skypilot:SkyPilot",
+}
+"""The class of each engine, as module:class; it is made from a `RunMark` and its settings."""
+
 ACCELERATORS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(:[1-9][0-9]*)?")
 
 SOUNDS_SECRET = re.compile("TOKEN|SECRET|PASSW|CREDENTIAL|KEY", re.IGNORECASE)
@@ -147,7 +155,7 @@ def _checked(told: object) -> dict[str, object]:
     if strange:
         raise SettingsError(f"{strange[0]} is not known; it may have {', '.join(known)}")
     if "engine" not in told:
-        raise SettingsError("engine is missing; it must be slurm, ray, kubernetes or skypilot")
+        raise SettingsError(f"engine is missing; it may be {', '.join(ENGINES)}, or module:class")
     lines = told.get("setup", ())
     setup = lines.splitlines() if isinstance(lines, str) else lines
     words = {key: _words(key, told[key]) for key in ("env", "settings") if key in told}

@@ -17,15 +17,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from islands.protocol.errors import TaskError
-from islands.protocol.settings.choices import Pattern
-
-Rule = Literal["average", "rda"]
+from islands.protocol.settings.choices import MergeRule, Pattern
 
 MIN_RDA_ELEMENTS = 64
 VALUE_BYTES = 4
@@ -139,7 +136,7 @@ class Unit:
 
     offset: int
     size: int
-    rule: Rule
+    rule: MergeRule
     stepped: bool = True
 
 
@@ -151,10 +148,12 @@ class Fragment:
     pieces: tuple[Piece, ...]
     size: int
 
-    @property
-    def units(self) -> tuple[Unit, ...]:
-        """The merge units: one per piece, a piece of a stack cut between its entries first."""
-        return tuple(unit for piece in self.pieces for unit in _units(piece))
+    def units(self, rule: MergeRule) -> tuple[Unit, ...]:
+        """Return the merge units: one per piece, a piece of a stack cut between its entries first.
+
+        Matrices are merged by the run's rule, unless they are small; all else is averaged.
+        """
+        return tuple(unit for piece in self.pieces for unit in _units(piece, rule))
 
     @property
     def averages(self) -> tuple[tuple[int, int], ...]:
@@ -281,7 +280,7 @@ def write(
         leaves[piece.leaf].reshape(-1)[piece.start : piece.stop] = part
 
 
-def _units(piece: Piece) -> Iterator[Unit]:
+def _units(piece: Piece, rule: MergeRule) -> Iterator[Unit]:
     row_size = piece.row_size
     row = piece.row_start
     while row < piece.row_stop:
@@ -289,5 +288,6 @@ def _units(piece: Piece) -> Iterator[Unit]:
         size = (stop - row) * row_size
         small = piece.role is not Role.MATRIX or size < MIN_RDA_ELEMENTS
         offset = piece.offset + (row - piece.row_start) * row_size
-        yield Unit(offset, size, "average" if small else "rda", piece.role is not Role.STATE)
+        by = MergeRule.AVERAGE if small else rule
+        yield Unit(offset, size, by, stepped=piece.role is not Role.STATE)
         row = stop

@@ -86,8 +86,3 @@ class BlockCodec:
         from islands.numerics import codec_kernel
 
         return getattr(codec_kernel, f"{way}_{self.name}")
-
-
-INT8 = BlockCodec("int8", per_byte=1, scales=1, code=np.int8)
-FP4 = BlockCodec("fp4", per_byte=2, scales=1)
-TWO_BIT = BlockCodec("two_bit", per_byte=4, scales=2)

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.layout.leaves import Layout
-from islands.numerics import block_codecs, top_k
+from islands.numerics import top_k
+from islands.numerics.block_codecs import BlockCodec
 from islands.numerics.types import Bytes, Flat
 from islands.protocol.errors import InvariantError
 from islands.protocol.settings.choices import Precision
@@ -94,7 +95,7 @@ def largest_bytes(layout: Layout, precision: Precision) -> int:
     return max(size_bytes(f.size, precision, f.averages) for f in layout.fragments)
 
 
-def _quantizer(precision: Precision | str, share: float) -> Quantizer | block_codecs.BlockCodec:
+def _quantizer(precision: Precision | str, share: float) -> Quantizer | BlockCodec:
     known = Precision(precision)
     return _sparse(share) if known is Precision.TOP_K else QUANTIZERS[known]
 
@@ -159,13 +160,13 @@ def _decode_bfloat16(codes: Bytes, _: int) -> Flat:
     return values
 
 
-QUANTIZERS: Mapping[Precision, Quantizer | block_codecs.BlockCodec] = MappingProxyType(
+QUANTIZERS: Mapping[Precision, Quantizer | BlockCodec] = MappingProxyType(
     {
         Precision.FLOAT32: Quantizer(_encode_float32, _decode_float32, lambda size: 4 * size),
         Precision.BFLOAT16: Quantizer(_encode_bfloat16, _decode_bfloat16, lambda size: 2 * size),
-        Precision.INT8: block_codecs.INT8,
-        Precision.FP4: block_codecs.FP4,
-        Precision.TWO_BIT: block_codecs.TWO_BIT,
+        Precision.INT8: BlockCodec("int8", per_byte=1, scales=1, code=np.int8),
+        Precision.FP4: BlockCodec("fp4", per_byte=2, scales=1),
+        Precision.TWO_BIT: BlockCodec("two_bit", per_byte=4, scales=2),
         Precision.TOP_K: _sparse(TOP_K_SHARE),
     }
 )

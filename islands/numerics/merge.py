@@ -1,31 +1,15 @@
 """The merge combines contributions into one direction, and applies it as one outer step.
 
-Directional units are merged by radial-directional averaging (RDA), all others by the weighted
-average (`islands.layout.leaves.Unit` says which). With weights w, contributions δ and φ(x) = x/‖x‖,
-φ(0) = 0::
-
-    average = Σ wδ / Σ w
-    RDA     = r · φ(Σ w φ(δ) / Σ w),   r = min(Σ w‖δ‖ / Σ w,  √M_eff · ‖average‖)
-    √M_eff  = Σ w / √(Σ w²)
-
-The average of M directions that disagree is shorter than any of them (by √M if they are
-orthogonal); RDA averages lengths and directions apart, so disagreement does not shrink the step.
+Each unit is merged by a rule (`islands.numerics.merge_kernel` has them, and their loops). The merge
+of one contribution is that contribution, without a division.
 
 Reference:
-    Decoupled DiLoCo (arXiv 2604.21428), radial-directional averaging; protocol §3.6.
-
-Deviation (ours, not the paper's):
-    The length is capped at √M_eff times the average's: where directions nearly cancel, the uncapped
-    rule takes a step of full length in a random direction; tensors of one element then grew up to
-    12,000-fold. √M_eff is what orthogonal contributions lose, and is given back fully. Tensors
-    under 64 elements are averaged (by their unit's rule). The merge of one contribution is that
-    contribution, without a division. Directions that cancel to less than 1e-6 of their length count
-    as zero, and so do contributions whose norm in a unit is below the smallest normal float32.
+    Decoupled DiLoCo (arXiv 2604.21428); protocol §3.6.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +18,7 @@ from islands.layout.leaves import Unit
 from islands.numerics.norms import Measured, measure, unit_table
 from islands.numerics.types import Flat
 from islands.protocol.errors import InvariantError
+from islands.protocol.settings.choices import MergeRule
 
 # Shapes are checked under test (jaxtyping).
 
@@ -78,7 +63,7 @@ def merge_and_step(
 
     ::
 
-        Δ     = merge of the contributions, as in the module's docstring
+        Δ     = merge of the contributions, each unit by its rule
         v_new = μv + Δ
         Θ_new = Θ − η(Δ + μv_new)      with nesterov, else  Θ − ηv_new
 
@@ -87,23 +72,12 @@ def merge_and_step(
     releases the GIL, so it may run in a worker thread beside an event loop.
 
     Contributions are finite; those that were measured already, with the same units, are not
-    measured again. Weights are finite and ≥ 0, and only their ratios matter.
+    measured again. Weights are finite and ≥ 0, one per contribution and not all 0, and only their
+    ratios matter. Units cover the fragment in order. η and μ are dimensionless.
 
-    Args:
-        value: Θ; not modified.
-        momentum: v; not modified unless given in `out` too.
-        contributions: All of this merge, as values or measured.
-        weights: One per contribution, not all 0.
-        units: The fragment's merge units, covering it in order.
-        learning_rate: η, dimensionless.
-        momentum_decay: μ, the fraction of the momentum that a merge keeps.
-        nesterov: Whether to look ahead along the momentum.
-        out: Buffers for Θ_new and v_new instead of new arrays (which cost page faults). The second
-            may be `momentum` itself, which is fastest; the first must not overlap any input.
-
-    Raises:
-        InvariantError: Lengths, dtypes, weights or buffers do not fit together: a bug of the
-            caller, which must check data from outside first.
+    `out` are buffers for Θ_new and v_new instead of new arrays (which cost page faults). The second
+    may be `momentum` itself, which is fastest; the first must not overlap any input. Nothing else
+    is modified.
 
     Reference:
         Outer Nesterov momentum: DiLoCo (arXiv 2311.08105), algorithm 1.
@@ -118,7 +92,7 @@ def merge_and_step(
     _check_buffers([target, moved], [before, *sources, *([] if in_place else [velocity])])
     totals = np.zeros(3)
     merge_kernel.merge_and_step(
-        _addresses([before, velocity, target, moved]),
+        np.array([array.ctypes.data for array in (before, velocity, target, moved)], np.int64),
         *_in_fours(measured, weights),
         unit_table(units, before.size),
         np.array([learning_rate, momentum_decay, nesterov], np.float32),
@@ -155,19 +129,14 @@ def combine(
     return target
 
 
-def averaged(units: Sequence[Unit]) -> tuple[Unit, ...]:
-    """Return the same units, all merged by the weighted average (setting `merge: average`)."""
-    return tuple(replace(unit, rule="average") for unit in units)
-
-
 def warm_up() -> None:
     """Load or compile the loops, so that the first merge of a run does not stall.
 
     Compiling takes about six seconds on one core, once per installation; loading from the cache
     takes a third of a second. Call it from a worker thread while learners compile their own step.
     """
-    units = (Unit(0, 64, "rda"), Unit(64, 1, "average"))
-    ones = np.ones(65, np.float32)
+    units = [Unit(index, 1, rule) for index, rule in enumerate(MergeRule)]
+    ones = np.ones(len(units), np.float32)
     combine([ones, ones], [1.0, 1.0], units)
     merge_and_step(
         ones, ones, [ones, ones], [1.0, 1.0], units, learning_rate=0.0, momentum_decay=0.0
@@ -222,10 +191,6 @@ def _check_buffers(outputs: Sequence[Flat], inputs: Sequence[Flat]) -> None:
             raise InvariantError("merge buffers are contiguous, writeable float32")
         if any(np.may_share_memory(output, other) for other in (*outputs[:index], *inputs)):
             raise InvariantError("a merge buffer lies on top of another array")
-
-
-def _addresses(arrays: Sequence[Flat]) -> NDArray[np.int64]:
-    return np.array([array.ctypes.data for array in arrays], np.int64)
 
 
 def _cosine(direction_squares: float, dot: float, momentum_squares: float) -> float:

@@ -5,11 +5,14 @@ possible, in blocks that stay in the nearest cache:
 
 1. `measure`, when a contribution arrives, computes its norm per unit (and so whether it is finite).
 2. `_direction` reads all contributions once and writes the unscaled direction D where the new value
-   will stand; it also sums the lengths of D and of the plain average, which the scale needs.
+   will stand; it also sums the length of D, and whatever else the scale needs.
 3. `_step` reads D, the old value and the momentum once, and writes the new value over D.
 
 An averaged unit needs no scale, so 2 and 3 follow each other within a block and D never leaves the
-cache. Directional units are stepped last block first: the end of D is still in a cache then.
+cache. All other units are stepped last block first: the end of D is still in a cache then.
+
+**Rules.** `RULES` has them, and `_direction` chooses. All of them, and whoever calls them, are in
+this file, because a cached loop is compiled anew only if its own file has changed.
 
 **Repeatable.** The loops use one thread and a fixed order. Element-wise loops are compiled to the
 letter (no fused multiply-add), so they give the same bits everywhere. Sums of squares may be
@@ -33,6 +36,7 @@ from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
 from islands.numerics.compiler import Compiler, compiled
+from islands.protocol.settings.choices import MergeRule
 
 FloatArray = NDArray[np.float32]
 DoubleArray = NDArray[np.float64]
@@ -44,10 +48,14 @@ _DIRECTION_MIN = 1e-6  # below it, D is what rounding left of directions that ca
 _NORM_MIN = 1.2e-38  # below it, a norm has no inverse in float32
 
 # Columns of `units`; entries of `buffers` (addresses), `settings` and `totals`.
-OFFSET, SIZE, DIRECTIONAL = range(3)
+OFFSET, SIZE, RULE = range(3)
 VALUE, MOMENTUM, VALUE_OUT, MOMENTUM_OUT = range(4)
 LEARNING_RATE, DECAY, NESTEROV = range(3)
 DIRECTION_SQUARES, DIRECTION_DOT_MOMENTUM, MOMENTUM_SQUARES = range(3)
+
+RULES = (MergeRule.AVERAGE, MergeRule.RADIAL_DIRECTIONAL)
+"""The rules, each by its number in `units`."""
+AVERAGE, RADIAL_DIRECTIONAL = range(2)
 
 
 _exact = compiled()
@@ -187,7 +195,7 @@ def _average(
 
 
 @_exact
-def _direction(
+def _radial_directional(
     out: int,
     contributions: IntArray,
     weights: DoubleArray,
@@ -195,7 +203,24 @@ def _direction(
     start: int,
     size: int,
 ) -> tuple[float, float]:
-    """Write D = Σ w φ(x) / Σ w of a unit; return the scale that makes it the merge, and Σ D²."""
+    """Average lengths and directions apart, so that disagreement does not shrink the step.
+
+    With weights w, contributions x and φ(x) = x/‖x‖, φ(0) = 0::
+
+        D     = Σ w φ(x) / Σ w
+        merge = r · φ(D),   r = min(Σ w‖x‖ / Σ w,  √M_eff · ‖Σ wx / Σ w‖),   √M_eff = Σ w / √(Σ w²)
+
+    Reference:
+        Decoupled DiLoCo (arXiv 2604.21428), radial-directional averaging (RDA).
+
+    Deviation (ours, not the paper's):
+        The length is capped at √M_eff times the average's: where directions nearly cancel, the
+        uncapped rule takes a step of full length in a random direction; tensors of one element then
+        grew up to 12,000-fold. √M_eff is what orthogonal contributions lose, and is given back
+        fully. Tensors under 64 elements are averaged (`islands.layout.leaves`). Directions that
+        cancel to less than 1e-6 of their length count as zero, and so do contributions whose norm
+        in a unit is below the smallest normal float32.
+    """
     shares = weights / weights.sum()
     largest = norms.max()
     towards = np.zeros(weights.size, np.float32)
@@ -222,6 +247,21 @@ def _direction(
 
 
 @_exact
+def _direction(
+    rule: int,
+    out: int,
+    contributions: IntArray,
+    weights: DoubleArray,
+    norms: DoubleArray,
+    start: int,
+    size: int,
+) -> tuple[float, float]:
+    """Write the direction D of a unit that is not averaged; return its scale, and Σ D²."""
+    assert rule == RADIAL_DIRECTIONAL
+    return _radial_directional(out, contributions, weights, norms, start, size)
+
+
+@_exact
 def combine(
     out: int,
     contributions: IntArray,
@@ -232,8 +272,9 @@ def combine(
     """Write the merged direction of all units; `norms` has a row per contribution."""
     for u in range(units.shape[0]):
         start, size = units[u, OFFSET], units[u, SIZE]
-        if units[u, DIRECTIONAL] and contributions.size > 1:
-            scale, _ = _direction(out, contributions, weights, norms[:, u], start, size)
+        rule = units[u, RULE]
+        if rule != AVERAGE and contributions.size > 1:
+            scale, _ = _direction(rule, out, contributions, weights, norms[:, u], start, size)
             target = _view(out, start, size)
             factor = np.float32(scale)
             for k in range(size):
@@ -294,8 +335,9 @@ def merge_and_step(
     for u in range(units.shape[0]):
         start, size = units[u, OFFSET], units[u, SIZE]
         blocks = -(-size // BLOCK)
-        if units[u, DIRECTIONAL] and contributions.size > 1:
-            scale, squares = _direction(out, contributions, weights, norms[:, u], start, size)
+        rule = units[u, RULE]
+        if rule != AVERAGE and contributions.size > 1:
+            scale, squares = _direction(rule, out, contributions, weights, norms[:, u], start, size)
             totals[DIRECTION_SQUARES] += scale * scale * squares
             for block in range(blocks - 1, -1, -1):
                 first = start + block * BLOCK

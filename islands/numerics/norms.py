@@ -37,9 +37,6 @@ def measure(values: Flat | FlatBFloat16, units: Sequence[Unit]) -> Measured:
     relative error is below 1e-6; blocks in which float32 would over- or underflow are summed in
     float64. A sum of squares is finite exactly when all elements are, so no second pass is needed.
     bfloat16 is widened first (exactly); contiguous, aligned float32 is not copied.
-
-    Raises:
-        InvariantError: The units do not cover the values. Check lengths against the layout first.
     """
     from islands.numerics import merge_kernel
 
@@ -56,9 +53,6 @@ def measure(values: Flat | FlatBFloat16, units: Sequence[Unit]) -> Measured:
 def clip(measured: Measured, norm_limit: float) -> Measured:
     """Scale a contribution down to a norm > 0, if it is longer: x · min(1, limit / ‖x‖).
 
-    Raises:
-        InvariantError: The contribution is not finite; refuse it instead.
-
     Reference:
         protocol §6: a norm above the limit is clipped, and never refused.
     """
@@ -72,12 +66,12 @@ def clip(measured: Measured, norm_limit: float) -> Measured:
 
 
 def unit_table(units: Sequence[Unit], size: int) -> NDArray[np.int64]:
-    """Return units as rows of (offset, size, directional), int64, for the compiled loops.
+    """Return units as rows of (offset, size, index of the rule), int64, for the compiled loops.
 
-    Raises:
-        InvariantError: The units are not in order, overlap, leave gaps, or do not cover `size`
-            elements. They belong to another layout than the data.
+    Units that are not in order, overlap or leave gaps belong to another layout than the data.
     """
+    from islands.numerics import merge_kernel
+
     end = 0
     for unit in units:
         if unit.offset != end or unit.size < 1:
@@ -85,5 +79,5 @@ def unit_table(units: Sequence[Unit], size: int) -> NDArray[np.int64]:
         end += unit.size
     if end != size:
         raise InvariantError(f"merge units cover {end} elements of a fragment of {size}")
-    rows = [(unit.offset, unit.size, unit.rule == "rda") for unit in units]
+    rows = [(unit.offset, unit.size, merge_kernel.RULES.index(unit.rule)) for unit in units]
     return np.array(rows, np.int64).reshape(-1, 3)

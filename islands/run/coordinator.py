@@ -54,7 +54,7 @@ from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.settings.host import HubOptions, RunOptions, SupervisorOptions, SyncerOptions
 from islands.settings.run_spec import RunSpec, write
 from islands.settings.wire_limits import limits_of
-from islands.sinks.sink import SINKS
+from islands.sinks import SINKS
 from islands.supervisor.hooks import Hooks
 from islands.syncer.actor import SyncerActor
 from islands.syncer.journal_writer import DISK_RETRY_S

@@ -47,7 +47,7 @@ class HubOptions:
         extend: continue the run in `folder` that has ended, with the budget given now.
         on_event: command, or http(s) URL, that is told of what a person may have to act on, by one
             JSON object on its standard input, or by POST.
-        sinks: where else the run's figures go, separated by commas: wandb, mlflow, trackio.
+        sinks: where else the run's figures go, separated by commas, such as wandb,mlflow.
     """
 
     file: RunFile = field(default_factory=RunFile, metadata=FLAT)

@@ -23,7 +23,8 @@ from islands.files.folder_lock import lock_folder
 from islands.files.plain_files import read_plain
 from islands.files.tailing import Tail
 from islands.protocol.errors import DONE, FAILED, IslandsError, missing_package, not_installed
-from islands.sinks.sink import METRICS, SINKS, RunFacts, Sink, rows_in, sink_folder
+from islands.sinks import SINKS
+from islands.sinks.sink import METRICS, RunFacts, Sink, rows_in, sink_folder
 
 PAUSE_S = 1.0
 SLOW_S = 60.0
@@ -35,7 +36,7 @@ LAST_S = 600.0
 def main(arguments: list[str]) -> int:
     """Send a run's records to one sink; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("sink", choices=[*SINKS])
+    parser.add_argument("sink", choices=SINKS)
     parser.add_argument("run", type=Path)
     parser.add_argument("--follow", action="store_true")
     chosen = parser.parse_args(arguments)
@@ -68,7 +69,7 @@ def send(name: str, folder: Path, say: Callable[[str], object], *, follow: bool)
     with lock_folder(place, f"{name}.lock", "process that sends to this sink"):
         patience = _Patience(name, say)
         with patience.over():
-            sink: Sink = import_module(f"islands.sinks.{name}").start(RunFacts.of(folder))
+            sink: Sink = import_module(f"islands.sinks.{name}_sink").start(RunFacts.of(folder))
         tail = Tail(folder / METRICS, place / f"{name}.json")
         ended = False
         while not ended:

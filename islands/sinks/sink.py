@@ -16,8 +16,6 @@ from islands.files.plain_files import read_plain
 
 Row = Mapping[str, object]
 
-SINKS = ("wandb", "mlflow", "trackio")
-"""Sinks that are processes of their own."""
 METRICS = "metrics.jsonl"
 RUN = "run"
 """In place of a learner's name: the run, over all learners."""

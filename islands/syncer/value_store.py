@@ -15,13 +15,13 @@ from islands.numerics.codecs import QUANTIZERS, decode, size_bytes
 from islands.numerics.codecs import Ranges as Elements
 from islands.numerics.contributions import rebase, weight
 from islands.numerics.increment import quantised
-from islands.numerics.merge import OuterState, averaged
+from islands.numerics.merge import OuterState
 from islands.numerics.norms import Measured, clip, measure
 from islands.numerics.outer import OuterOptimizer, merge_with
 from islands.protocol.errors import MalformedError, UserError
 from islands.protocol.identities import Incarnation, LearnerName, Ticket, Version
 from islands.protocol.messages.training import Contribution, FragmentSeed, FragmentUpdate
-from islands.protocol.settings.choices import MergeRule, Precision, UpdatePrecision
+from islands.protocol.settings.choices import Precision, UpdatePrecision
 from islands.protocol.settings.run import INCREMENTS_KEPT, RunSettings
 from islands.protocol.syncer.actions import BeginMerge
 from islands.protocol.syncer.events import IncrementFacts, MergeFacts
@@ -111,10 +111,7 @@ class ValueStore:
         self._settings = settings
         self._layout = layout
         self._optimizer = optimizer
-        averages_all = settings.merge is MergeRule.AVERAGE
-        self._units = [
-            averaged(each.units) if averages_all else tuple(each.units) for each in layout.fragments
-        ]
+        self._units = [fragment.units(settings.merge) for fragment in layout.fragments]
         averages = self._averages = [fragment.averages for fragment in layout.fragments]
         self._shelves: list[_FragmentValues] = [_FragmentValues({}, {}) for _ in layout.fragments]
         self._increments = [IncrementShelf(settings.update_precision, each) for each in averages]

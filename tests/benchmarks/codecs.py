@@ -26,7 +26,7 @@ from islands.numerics import merge
 from islands.numerics.codecs import QUANTIZERS, decode, encode, size_bytes, warm_up
 from islands.numerics.increment import applied, quantised
 from islands.numerics.norms import measure
-from islands.protocol.settings.choices import Precision, UpdatePrecision
+from islands.protocol.settings.choices import MergeRule, Precision, UpdatePrecision
 
 MIB = 2**20
 INCREMENTS = [Precision(each) for each in UpdatePrecision if each.of_increments]
@@ -82,7 +82,7 @@ def main() -> None:
 
 def merging(size: int, learners: int) -> dict[tuple[str, str], Callable[[], object]]:
     """What a syncer does with the contributions of so many learners to one fragment."""
-    units, rng = [Unit(0, size, "rda")], np.random.default_rng(0)
+    units, rng = [Unit(0, size, MergeRule.AVERAGE)], np.random.default_rng(0)
     sent = [rng.standard_normal(size, np.float32) for _ in range(learners)]
     value, momentum, target = (rng.standard_normal(size, np.float32) for _ in range(3))
     close = partial(

@@ -13,6 +13,7 @@ from islands.layout.fragments import plan
 from islands.layout.leaves import Fragment, Layout, Leaf, Role, default_role
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.settings.choices import Pattern
+from tests.numerics.oracle import AVERAGE, RDA
 
 KIB = 1024 // 4  # elements in one KiB of float32
 
@@ -62,7 +63,7 @@ def test_every_element_is_in_exactly_one_piece_and_no_fragment_is_empty(
     for fragment in layout.fragments:
         assert fragment.size > 0
         ends = [0]
-        for unit in fragment.units:
+        for unit in fragment.units(RDA):
             assert unit.offset == ends[-1]
             assert unit.size > 0
             ends.append(unit.offset + unit.size)
@@ -133,20 +134,16 @@ def test_units_follow_the_roles() -> None:
         Leaf("norm", (63,)),
         Leaf("scalar", ()),
     ]
-    units = plan(leaves, count=1).fragments[0].units
-    assert [(u.size, u.rule) for u in units] == [
-        (512, "average"),
-        (64, "rda"),
-        (63, "average"),
-        (1, "average"),
-    ]
+    units = plan(leaves, count=1).fragments[0].units(RDA)
+    wanted = [(512, AVERAGE), (64, RDA), (63, AVERAGE), (1, AVERAGE)]
+    assert [(u.size, u.rule) for u in units] == wanted
 
 
 def test_a_stack_is_merged_entry_by_entry() -> None:
     whole = plan([Leaf("stack", (5, 16, 8), stack=5)], count=1).fragments[0]
-    assert [unit.size for unit in whole.units] == [128] * 5
+    assert [unit.size for unit in whole.units(RDA)] == [128] * 5
     cut = plan([Leaf("stack", (2, 9, 64), stack=2)], count=4, min_piece_bytes=4)
-    sizes = [unit.size for fragment in cut.fragments for unit in fragment.units]
+    sizes = [unit.size for fragment in cut.fragments for unit in fragment.units(RDA)]
     assert sum(sizes) == 2 * 9 * 64
     assert max(sizes) <= 5 * 64
 

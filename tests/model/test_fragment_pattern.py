@@ -14,7 +14,7 @@ from islands.lab.toys.toy_workload import Sleeping
 from islands.layout.leaves import Layout
 from islands.model.jax_workload import JaxWorkload
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.choices import Pattern
+from islands.protocol.settings.choices import MergeRule, Pattern
 from islands.protocol.settings.run import RunSettings
 from islands.settings.groups import ListenOptions, RunFile
 from islands.settings.host import RunOptions
@@ -77,7 +77,8 @@ def test_the_setting_decides_which_layers_share_a_fragment(task: Sound) -> None:
 @pytest.mark.parametrize("pattern", Pattern)
 def test_each_entry_of_a_stack_is_a_merge_unit_of_its_own(pattern: Pattern) -> None:
     layout = planned(Scanned(), pattern)
-    sizes = [u.size for f in layout.fragments for u in f.units if u.rule == "rda"]
+    rule = MergeRule.RADIAL_DIRECTIONAL
+    sizes = [u.size for f in layout.fragments for u in f.units(rule) if u.rule is rule]
     assert sizes == [WIDTH * WIDTH] * LAYERS
 
 

@@ -22,6 +22,7 @@ from islands.protocol.settings.run import RunSettings
 from islands.run.single_process import LocalSystem
 from islands.tasks.data.shards import ShardKey
 from islands.tasks.task import Task, TaskState
+from tests.numerics.oracle import AVERAGE
 
 CENTRE = 5.0
 Floats = NDArray[np.float32]
@@ -132,7 +133,7 @@ def test_a_peer_gives_what_is_not_merged_with_its_moments() -> None:
     "outer", [Sgd(), Sgd(0.7, 0.9), Sgd(0.5, 0.9, nesterov=False), OptaxChain(optax.sgd(0.3))]
 )
 def test_no_outer_step_acts_on_running_averages(outer: OuterOptimizer) -> None:
-    units = (Unit(0, 3, "average"), Unit(3, 2, "average", stepped=False))
+    units = (Unit(0, 3, AVERAGE), Unit(3, 2, AVERAGE, stepped=False))
     rng = np.random.default_rng(0)
     value = rng.standard_normal(5).astype(np.float32)
     state = outer.init(value)

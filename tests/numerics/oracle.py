@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from islands.layout.leaves import Unit
+from islands.protocol.settings.choices import MergeRule
 from islands.protocol.settings.outer import OuterSettings
 
 Double = NDArray[np.float64]
+AVERAGE, RDA = MergeRule.AVERAGE, MergeRule.RADIAL_DIRECTIONAL
 
 CANCELLED = 1e-6  # [O] directions that cancel below this count as zero
 
@@ -58,7 +60,7 @@ def merge(deltas: Sequence[ArrayLike], weights: Sequence[float], units: Sequence
     merged = np.full(rows.shape[1], np.nan)
     for unit in units:
         part = rows[:, unit.offset : unit.offset + unit.size]
-        rule = rda if unit.rule == "rda" else average
+        rule = rda if unit.rule is RDA else average
         merged[unit.offset : unit.offset + unit.size] = rule(list(part), weights)
     return merged
 

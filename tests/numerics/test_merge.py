@@ -16,16 +16,17 @@ from islands.numerics.norms import measure
 from islands.numerics.outer import Sgd
 from islands.protocol.errors import InvariantError
 from tests.numerics import oracle
+from tests.numerics.oracle import AVERAGE, RDA
 
 Flat = NDArray[np.float32]
 
 MIXED = (
-    Unit(0, 5, "average"),
-    Unit(5, 1, "average"),
-    Unit(6, 64, "rda"),
-    Unit(70, 4096, "rda"),
-    Unit(4166, 9001, "rda"),
-    Unit(13167, 5000, "average"),
+    Unit(0, 5, AVERAGE),
+    Unit(5, 1, AVERAGE),
+    Unit(6, 64, RDA),
+    Unit(70, 4096, RDA),
+    Unit(4166, 9001, RDA),
+    Unit(13167, 5000, AVERAGE),
 )
 SIZE = 18167
 
@@ -42,7 +43,7 @@ def contributions(count: int, size: int = SIZE, seed: int = 0, common: float = 0
 
 
 def whole(size: int) -> tuple[Unit, ...]:
-    return (Unit(0, size, "rda"),)
+    return (Unit(0, size, RDA),)
 
 
 def assert_close(actual: Flat, wanted: NDArray[np.float64], units: Sequence[Unit]) -> None:
@@ -108,7 +109,7 @@ def test_a_contribution_below_normal_numbers_counts_as_zero() -> None:
 
 
 def test_a_unit_is_merged_without_regard_to_its_neighbours() -> None:
-    units = (Unit(0, 100, "rda"), Unit(100, 100, "rda"))
+    units = (Unit(0, 100, RDA), Unit(100, 100, RDA))
     deltas = contributions(3, 200)
     louder = [np.concatenate([delta[:100], 1024 * delta[100:]]) for delta in deltas]
     quiet, loud = (combine(one, [1.0, 2.0, 3.0], units) for one in (deltas, louder))

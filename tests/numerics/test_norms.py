@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from islands.layout.leaves import Unit
 from islands.numerics.norms import clip, measure, unit_table
 from islands.protocol.errors import InvariantError
+from tests.numerics.oracle import AVERAGE, RDA
 
-UNITS = (Unit(0, 10, "average"), Unit(10, 5000, "rda"), Unit(5010, 64, "rda"))
+UNITS = (Unit(0, 10, AVERAGE), Unit(10, 5000, RDA), Unit(5010, 64, RDA))
 SIZE = 5074
 
 
@@ -87,7 +88,7 @@ def test_what_is_not_finite_cannot_be_clipped() -> None:
         UNITS[:2],
         (UNITS[0], UNITS[2]),
         (UNITS[0], UNITS[0], *UNITS[1:]),
-        (*UNITS, Unit(SIZE, 0, "rda")),
+        (*UNITS, Unit(SIZE, 0, RDA)),
     ],
 )
 def test_units_must_cover_the_fragment_in_order(units: tuple[Unit, ...]) -> None:

@@ -23,7 +23,7 @@ from islands.protocol.errors import InvariantError, SettingsError
 from islands.protocol.settings.outer import OuterSettings
 from tests.numerics import oracle
 
-UNITS = (Unit(0, 200, "average"), Unit(200, 5000, "rda"))
+UNITS = (Unit(0, 200, oracle.AVERAGE), Unit(200, 5000, oracle.RDA))
 SIZE = 5200
 RNG = np.random.default_rng(0)
 VALUE = RNG.standard_normal(SIZE).astype(np.float32)

@@ -16,8 +16,8 @@ from islands.protocol.syncer.stability import (
     overlong_because,
     step_limit,
 )
+from tests.numerics.oracle import AVERAGE, RDA
 
-RDA, AVERAGE = MergeRule.RADIAL_DIRECTIONAL, MergeRule.AVERAGE
 LINEAGE = OuterSettings(learning_rate=0.7, momentum=0.9)
 
 
@@ -97,8 +97,7 @@ def end(outer: OuterSettings, learners: int, merge: MergeRule = RDA) -> tuple[fl
     the others they differ by chance, and move by a fiftieth of the distance.
     """
     rng = np.random.default_rng(0)
-    rule = "rda" if merge is RDA else "average"
-    units = (Unit(0, SIZE, rule),)  # type: ignore[arg-type]  # a literal, from two literals
+    units = (Unit(0, SIZE, merge),)
     fast = np.arange(SIZE) < SATURATED
     value = np.where(fast, 1.0, 0.0).astype(np.float32)
     optimizer = outer_optimizer(outer)

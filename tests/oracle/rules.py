@@ -105,7 +105,7 @@ def units(fragment: Fragment, rule: str) -> list[Unit]:
     found = []
     for piece in fragment.pieces:
         averaged = rule == "average" or "embedding" in piece.path or piece.size < SMALL_ELEMENTS
-        found.append(Unit(piece.offset, piece.size, "average" if averaged else "rda"))
+        found.append(Unit(piece.offset, piece.size, oracle.AVERAGE if averaged else oracle.RDA))
     return found
 
 

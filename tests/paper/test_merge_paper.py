@@ -15,18 +15,20 @@ from numpy.typing import NDArray
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf, Role, Unit
 from islands.numerics.contributions import rebase, weight
-from islands.numerics.merge import averaged, combine, merge_and_step
+from islands.numerics.merge import combine, merge_and_step
 from islands.numerics.outer import DelayedNesterov, Sgd, merge_with, outer_optimizer
+from islands.protocol.settings.choices import MergeRule
 from islands.protocol.settings.outer import OuterSettings
 from tests.numerics import oracle
+from tests.numerics.oracle import AVERAGE, RDA
 
 Flat = NDArray[np.float32]
 
 RNG = np.random.default_rng(0)
 
 
-def whole(size: int, rule: str = "rda") -> tuple[Unit, ...]:
-    return (Unit(0, size, "rda" if rule == "rda" else "average"),)
+def whole(size: int, rule: MergeRule = RDA) -> tuple[Unit, ...]:
+    return (Unit(0, size, rule),)
 
 
 def normal(*shape: int) -> NDArray[np.float32]:
@@ -61,7 +63,7 @@ def test_rda_of_two_orthogonal_vectors_of_norm_two_has_norm_two() -> None:
     """[P] protocol §12: "RDA of two orthogonal vectors of norm 2: norm 2 (the average: √2)"."""
     x, y = np.array([2, 0], np.float32), np.array([0, 2], np.float32)
     assert norm(combine([x, y], [1.0, 1.0], whole(2))) == pytest.approx(2, rel=1e-6)
-    plain = combine([x, y], [1.0, 1.0], whole(2, "average"))
+    plain = combine([x, y], [1.0, 1.0], whole(2, AVERAGE))
     assert norm(plain) == pytest.approx(np.sqrt(2), rel=1e-6)
 
 
@@ -103,7 +105,7 @@ def test_disagreement_does_not_shrink_the_step(count: int) -> None:
     deltas = list(normal(count, 20_000))
     radius = np.mean([norm(delta) for delta in deltas])
     directional = combine(deltas, [1.0] * count, whole(20_000))
-    plain = combine(deltas, [1.0] * count, whole(20_000, "average"))
+    plain = combine(deltas, [1.0] * count, whole(20_000, AVERAGE))
     assert norm(directional) == pytest.approx(radius, rel=0.01)
     assert norm(plain) == pytest.approx(radius / np.sqrt(count), rel=0.01)
 
@@ -117,7 +119,7 @@ def test_embeddings_are_averaged_and_every_other_tensor_is_not() -> None:
     (fragment,) = plan(leaves, count=1).fragments
     deltas = list(normal(3, fragment.size))
     weights = [1.0, 2.0, 5.0]
-    merged = combine(deltas, weights, fragment.units)
+    merged = combine(deltas, weights, fragment.units(RDA))
     embedding = oracle.average([delta[:256] for delta in deltas], weights)
     matrix = oracle.rda([delta[256:] for delta in deltas], weights)
     np.testing.assert_allclose(merged[:256], embedding, rtol=1e-5, atol=1e-6)
@@ -138,7 +140,7 @@ def test_deviation_the_norm_is_capped() -> None:
     root = sum(weights) / np.sqrt(sum(w * w for w in weights))
     deltas = list(normal(3, 500))
     deltas[1] = -(deltas[0] + deltas[2]) / 3 + np.float32(0.01) * normal(500)
-    average = norm(combine(deltas, weights, whole(500, "average")))
+    average = norm(combine(deltas, weights, whole(500, AVERAGE)))
     merged = norm(combine(deltas, weights, whole(500)))
     assert merged == pytest.approx(root * average, rel=1e-5)
     assert float(np.linalg.norm(oracle.rda_uncapped(deltas, weights))) > 5 * merged
@@ -157,10 +159,10 @@ def test_deviation_without_the_cap_single_elements_explode() -> None:
     assert abs(float(combine([x, y], weights, whole(1))[0])) <= 1.5 * average
 
 
-@pytest.mark.parametrize(("size", "rule"), [(1, "average"), (63, "average"), (64, "rda")])
-def test_deviation_small_tensors_are_averaged(size: int, rule: str) -> None:
+@pytest.mark.parametrize(("size", "rule"), [(1, AVERAGE), (63, AVERAGE), (64, RDA)])
+def test_deviation_small_tensors_are_averaged(size: int, rule: MergeRule) -> None:
     (fragment,) = plan([Leaf("scale", (size,))], count=1, min_piece_bytes=4).fragments
-    assert [unit.rule for unit in fragment.units] == [rule]
+    assert [unit.rule for unit in fragment.units(RDA)] == [rule]
 
 
 # --- anchor -------------------------------------------------------------------------------------
@@ -223,7 +225,7 @@ def test_equal_weights_averaged_are_the_outer_step_of_diloco() -> None:
             momentum,
             [value - one for one in locals_],
             [weight(640, 10)] * 4,
-            averaged(whole(300)),
+            whole(300, AVERAGE),
             learning_rate=0.7,
             momentum_decay=0.9,
         )

@@ -54,7 +54,7 @@ def merge(store: ValueStore, fragment: int, number: int) -> None:
     for name in NAMES:
         ticket = Ticket(1, number, name, Incarnation(1, 1))
         delta = rng.standard_normal(layout.size).astype(np.float32)
-        store.hold(ticket, 0, measure(delta, layout.units))
+        store.hold(ticket, 0, measure(delta, layout.units(MergeRule.AVERAGE)))
         parts.append(MergePart(ticket, 0, Version(1, number - 1), 8, 2, 1.0))
     current, target = Version(1, number - 1), Version(1, number)
     store.merge(BeginMerge(FragmentIndex(fragment), number, current, target, tuple(parts)))

@@ -30,7 +30,7 @@ from islands.protocol.tape.member_entries import Adapted
 from tests.syncer.bench import GOOD, Bench, opened, seeded
 
 GBIT, MBIT = 1e9 / 8, 1e6 / 8
-FINEST, COARSEST = 0, 4
+FINEST, COARSEST = 0, len(FINEST_FIRST) - 1
 
 
 def levels(size_bytes: int) -> list[Level]:

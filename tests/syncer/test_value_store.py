@@ -205,7 +205,8 @@ def test_old_values_are_freed_and_the_newest_stays() -> None:
     shelves = store(update_precision=UpdatePrecision.INT8)
     old, new = Version(1, 0), Version(1, 1)
     shelves.restore(0, old, {"value": GOOD, "momentum": np.zeros_like(GOOD)})
-    shelves.hold(Ticket(1, 0, ANA, WHO), 1, measure(GOOD, LAYOUT.fragments[0].units))
+    units = LAYOUT.fragments[0].units(RunSettings().merge)
+    shelves.hold(Ticket(1, 0, ANA, WHO), 1, measure(GOOD, units))
     part = MergePart(Ticket(1, 0, ANA, WHO), 1, old, 1, 8, 1.0)
     shelves.merge(BeginMerge(0, 0, old, new, (part,)))
     assert shelves.value(0, old) is not None

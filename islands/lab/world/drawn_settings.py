@@ -62,7 +62,7 @@ def _common(rng: random.Random, learners: int, *, budget_tokens: int) -> RunSett
         quorum=rng.choice((1, 1, min(2, learners), learners, None, Automatic.AUTO)),
         overlap_steps=rng.choice((0, 1, 2, 4, Automatic.AUTO)),
         weighting=rng.choice(tuple(Weighting)),
-        merge=rng.choice((MergeRule.RADIAL_DIRECTIONAL, MergeRule.AVERAGE)),
+        merge=rng.choice(tuple(MergeRule)),
         staleness_max=rng.choice((0, 1, 2, 2)),
         outer=OuterSettings(
             0.7, rng.choice((0.0, 0.5, 0.9)), nesterov=rng.choice((True, True, False))

@@ -43,7 +43,7 @@ class Weighting(StrEnum):
 
 
 class MergeRule(StrEnum):
-    """The rule that makes contributions one direction; see `islands.numerics.merge`."""
+    """The rule that makes contributions one direction; see `islands.numerics.merge_kernel`."""
 
     RADIAL_DIRECTIONAL = "rda"
     AVERAGE = "average"

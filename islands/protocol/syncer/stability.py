@@ -11,7 +11,7 @@ Both eigenvalues of this map lie inside the unit circle only for
 
 An average has the gain s = 1. RDA keeps the mean length of its contributions in the direction of
 their average, so s grows with their disagreement, up to √M for M of equal weight (the cap of
-`islands.numerics.merge`). All this is about SGD whose momentum is never taken away.
+`islands.numerics.merge_kernel`). All this is about SGD whose momentum is never taken away.
 """
 
 from math import floor, log10, sqrt

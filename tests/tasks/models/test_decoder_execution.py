@@ -10,6 +10,7 @@ from islands.model.jax_trainer import JaxTrainer
 from islands.tasks.models.decoder_config import DecoderConfig
 from islands.tasks.models.language import initial, nats
 from islands.tasks.stdlib_bytes import StdlibBytes
+from tests.numerics.oracle import RDA
 from tests.tasks.models.test_decoder import awake
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
@@ -126,7 +127,7 @@ def test_a_merge_cuts_stacked_layers_apart() -> None:
     plain = JaxTrainer(StdlibBytes(config(**wide)), 2).layout
     scanned = JaxTrainer(StdlibBytes(config(**wide, scan=True)), 2).layout
     sizes = [
-        sorted((u.size, u.rule) for fragment in layout.fragments for u in fragment.units)
+        sorted((u.size, u.rule) for fragment in layout.fragments for u in fragment.units(RDA))
         for layout in (plain, scanned)
     ]
     assert sizes[0] == sizes[1]

@@ -30,5 +30,4 @@ class Trackio:
         self._run.finish()
 
 
-def start(run: RunFacts) -> Trackio:
-    return Trackio(run)
+start = Trackio

@@ -39,5 +39,4 @@ class Wandb:
         self._run.finish()
 
 
-def start(run: RunFacts) -> Wandb:
-    return Wandb(run)
+start = Wandb
