@@ -111,7 +111,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ),
     ("bytes_sent", "admitted"): Bound(
         *(4096, "each version once for each session; moments of the donor that it was told alone"),
-        *("islands/protocol/syncer/recipients.py", "is_owed"),
+        *("islands/protocol/syncer/commits.py", "is_owed"),
     ),
     ("bytes_sent", "gossip"): Bound(
         4096, "one share for each round and neighbour, again if it is wanted", EXCHANGES, "REPEATS"

@@ -37,10 +37,10 @@ from islands.protocol.messages.membership import (
 )
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.syncer import actions, events
-from islands.protocol.syncer.donors import route
+from islands.protocol.syncer.journalling import fresh, resume_run
 from islands.protocol.syncer.memory import HANDLERS
-from islands.protocol.syncer.precision import levels_of
-from islands.protocol.syncer.recovery import fresh, resume_run
+from islands.protocol.syncer.pulls import levels_of
+from islands.protocol.syncer.sessions import route
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape import process_entries, round_entries
 from islands.protocol.tape.entry import Record

@@ -19,7 +19,7 @@ from islands.files.disk import Disk
 from islands.files.slots import MAGIC, Arrays, Head, Record, Slots
 from islands.protocol.errors import DamagedError, FencedError, JournalError
 from islands.protocol.identities import Version
-from islands.protocol.syncer.recovery import Durable
+from islands.protocol.syncer.journalling import Durable
 from islands.protocol.syncer.versions import Published
 from messaging.codec.tensors import as_buffer, digest
 

@@ -36,7 +36,7 @@ from islands.protocol.supervisor.memory import SupervisorMemory
 from islands.protocol.supervisor.state import SupervisorState
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
-from islands.protocol.syncer.recovery import fresh
+from islands.protocol.syncer.journalling import fresh
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape.entry import Entry, Record, encode_entry
 from islands.syncer.journal import encode

@@ -38,8 +38,8 @@ from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
+from islands.protocol.syncer.journalling import Durable, fresh
 from islands.protocol.syncer.plausibility import Check
-from islands.protocol.syncer.recovery import Durable, fresh
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape.entry import Line, Record
 from islands.protocol.tape.round_entries import Merged

@@ -6,15 +6,15 @@ import pytest
 
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status, Version
 from islands.protocol.messages.training import FragmentProgress, Progress
-from islands.protocol.syncer.eligibility import (
+from islands.protocol.syncer.members import (
     BUSY,
     SILENT,
+    LearnerRecord,
     ineligible_because,
     stale_because,
     unready_because,
 )
-from islands.protocol.syncer.members import LearnerRecord
-from islands.protocol.syncer.precision import EXACT, AdaptivePrecision
+from islands.protocol.syncer.pulls import EXACT, AdaptivePrecision
 
 KEPT = (Version(1, 3), Version(1, 4), Version(2, 5))
 PROGRESS = Progress(

@@ -10,7 +10,8 @@ from islands.protocol.identities import Incarnation, LearnerName, Status
 from islands.protocol.messages.membership import Evicted, Member, MembershipChanged
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.events import LinkOpened
-from islands.protocol.syncer.members import NAMES_KEPT, Fence, Witness
+from islands.protocol.syncer.journalling import NAMES_KEPT, Fence
+from islands.protocol.syncer.members import Witness
 from islands.syncer.journal import encode
 from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, Fleet
 from tests.syncer.bench import Bench, Learner, seeded

@@ -17,7 +17,7 @@ from islands.protocol.messages.training import ContributionOffered, PullFragment
 from islands.protocol.settings.choices import Precision
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.events import ContributionArrived
-from islands.protocol.syncer.precision import (
+from islands.protocol.syncer.pulls import (
     CONFIRMED,
     FINEST_FIRST,
     AdaptivePrecision,

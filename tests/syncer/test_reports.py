@@ -29,8 +29,8 @@ from islands.protocol.settings.choices import PaceBy
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import DropContribution
 from islands.protocol.syncer.events import ContributionArrived, LinkOpened
+from islands.protocol.syncer.journalling import Durable
 from islands.protocol.syncer.members import WRONGS_MAX
-from islands.protocol.syncer.recovery import Durable
 from islands.protocol.tape.member_entries import WrongReport
 from islands.syncer.journal import encode
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded

@@ -39,7 +39,7 @@ from islands.protocol.supervisor.memory import SupervisorMemory
 from islands.protocol.supervisor.state import SupervisorState
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
-from islands.protocol.syncer.recovery import Durable, fresh
+from islands.protocol.syncer.journalling import Durable, fresh
 from islands.protocol.syncer.state import SyncerState
 from tests.rounds.model import BATCH_TOKENS, FakeCompute
 from tests.transcripts.people import (

@@ -141,10 +141,10 @@ def end_reason(settings: RunSettings) -> str:
 
 @dataclass(slots=True)
 class Health:
-    """The memory of the watches; `swept_s` is the time of the last sweep (`retries.py`).
+    """The memory of the watches; `swept_s` is the time of the last sweep (`sweep.py`).
 
     `standing` has the accounts that show no work, and `idle` the names that were ended for it and
-    have done no step since (`standstill.py`).
+    have done no step since (`sweep.py`).
     """
 
     swept_s: float

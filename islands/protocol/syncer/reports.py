@@ -12,14 +12,13 @@ from collections.abc import Iterable, Sequence
 from islands.protocol.identities import TRAINING, Incarnation, LearnerName, Phase, Role
 from islands.protocol.messages.membership import Evicted, Refused
 from islands.protocol.messages.training import Progress
-from islands.protocol.syncer.commits import release_old_values
+from islands.protocol.syncer.commits import release_old_values, send_lacking
 from islands.protocol.syncer.contribution_admission import admit
 from islands.protocol.syncer.events import ContributionArrived
+from islands.protocol.syncer.granting import retire
 from islands.protocol.syncer.members import WRONG_WINDOW_S, WRONGS_MAX, LearnerRecord
 from islands.protocol.syncer.memory import EVENTS, HANDLERS, SyncerMemory
 from islands.protocol.syncer.plausibility import believed_step_s, news_of, wrong_report
-from islands.protocol.syncer.recipients import send_lacking
-from islands.protocol.syncer.retirement import retire
 from islands.protocol.tape.member_entries import WrongReport
 from islands.protocol.tape.round_entries import DataEnded
 

@@ -1,4 +1,4 @@
-"""The syncer's timeouts that follow from measured times; `standstill.py` has those of a learner.
+"""The syncer's timeouts that follow from measured times; `sweep.py` has those of a learner.
 
 =======================  =====================================================  =================
 what is waited for       how long                                               settings
@@ -20,12 +20,17 @@ what it should have been. Until there is an answer, the time from sending a valu
 its adoption stands in for it, with the steps added that a copy may take. No learner is waited for
 longer because it did not answer (`pulls.py`). The margin is four times, since waiting too short
 costs a whole exchange, while waiting too long costs little.
+
+Grace, and patience where K is `auto`, are those of protocol §3.4.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import ceil, inf
 from statistics import median_low
 
+from islands.protocol.running_statistics import MovingAverage
 from islands.protocol.settings.run import Timing
 
 MARGIN = 4
@@ -153,3 +158,65 @@ def warning_patience_s(
     """Return how long nothing is merged before a warning is recorded."""
     intervals_s = INTERVALS_SILENT * interval_steps * step_s
     return max(timing.scaled(timing.round_s), intervals_s, MARGIN * (step_s + exchange_s))
+
+
+@dataclass(slots=True)
+class Durations:
+    """The three measured times of Eq. 3, in seconds."""
+
+    step_s: MovingAverage
+    quorum_s: MovingAverage
+    sync_s: MovingAverage
+
+    @classmethod
+    def unknown(cls) -> "Durations":
+        return cls(MovingAverage(), MovingAverage(), MovingAverage())
+
+
+def overlap_needed(durations: Durations) -> int | None:
+    """Return the τ that hides an exchange; None while its times are unknown."""
+    step_s, quorum_s = durations.step_s.value, durations.quorum_s.value
+    sync_s = durations.sync_s.value
+    if not step_s or quorum_s is None or sync_s is None:
+        return None
+    return ceil((quorum_s + sync_s) / step_s) + 1
+
+
+def grace_s(durations: Durations, *, overlap_steps: int, safety: float) -> float:
+    """Return the seconds to wait after the K-th arrival (protocol §3.4)."""
+    step_s = durations.step_s.value
+    quorum_s = durations.quorum_s.value
+    sync_s = durations.sync_s.value
+    if step_s is None or quorum_s is None or sync_s is None:
+        return 0.0
+    hidden_s = max(0.0, overlap_steps * step_s - quorum_s - sync_s)
+    return min(step_s, safety * hidden_s)
+
+
+NEAR_SHARE = 0.5
+NEAR_TIMES = 2
+WITHIN_TIMES = 4
+"""The factors of `patience`, in the order of protocol §3.4."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Where K is `auto`: whose usual answers are near enough to await, and for how long, in s."""
+
+    near_s: float = inf
+    within_s: float = inf
+
+    def awaits(self, usual_s: float | None) -> bool:
+        return usual_s is None or usual_s <= self.near_s
+
+
+def patience(usual_s: Sequence[float | None], interval_s: float) -> Patience:
+    """Return whom a round with K = `auto` waits for, and for how long (protocol §3.4).
+
+    `usual_s` are the usual times of answers, None of a learner that has not answered yet;
+    `interval_s` is the duration of H steps, 0 if it is unknown.
+    """
+    known = [each for each in usual_s if each is not None]
+    usual = median_low(known) if known else 0.0
+    within_s = max(interval_s, WITHIN_TIMES * usual)
+    return Patience(max(NEAR_SHARE * interval_s, NEAR_TIMES * usual), within_s or inf)
