@@ -34,7 +34,7 @@ from islands.protocol.learner.reports import Figures, Narrator, reported
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages import training
 from islands.protocol.messages.membership import Leave
-from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import StateOffer, StateRequest
 from islands.protocol.settings.choices import Precision
 from islands.protocol.tape import learner_entries, process_entries
 from islands.protocol.tape.entry import Record

@@ -7,8 +7,16 @@ thread waits for snapshots, and a third one reads batches, off the step's critic
 import threading
 from collections.abc import Callable
 
-from islands.learner.commands import STEPPING, Commands, LocalCommands
-from islands.learner.compute import CheckpointWritten, ComputeFailed, Outlet, Post, made
+from islands.learner.compute import (
+    STEPPING,
+    CheckpointWritten,
+    Commands,
+    ComputeFailed,
+    LocalCommands,
+    Outlet,
+    Post,
+    made,
+)
 from islands.learner.moments import CheckpointFile, CheckpointWriter
 from islands.learner.step_data import TrainerData
 from islands.learner.stepped_compute import SteppedCompute

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from islands.actors.acceptor import LinkAcceptor
-from islands.actors.role_actor import RoleActor
+from islands.actors.role_actor import LinkAcceptor, RoleActor
 from islands.protocol.identities import Incarnation, LearnerName
 from islands.protocol.messages.gossip import GOSSIP_TYPES, PeerHello
 from islands.protocol.messages.membership import Member

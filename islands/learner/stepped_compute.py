@@ -16,17 +16,23 @@ from contextlib import nullcontext
 from functools import partial
 
 from islands.learner.boundary import Boundary, Dispatched, Running
-from islands.learner.commands import TO_STEP, TO_WAIT, BookCopy, Commands, LocalCommands, enqueue
 from islands.learner.compute import (
     FIRST_STEPS_COMPILE,
     STARVED_AFTER_S,
+    TO_STEP,
+    TO_WAIT,
+    BookCopy,
+    Commands,
     ComputeFailed,
+    CopyThread,
+    LocalCommands,
+    OrderedThread,
     Outlet,
     Post,
     StepReport,
+    enqueue,
     made,
 )
-from islands.learner.copying import CopyThread, OrderedThread
 from islands.learner.step_data import StepData
 from islands.model.interfaces import Model
 from islands.model.memory_faults import memory_told

@@ -18,8 +18,7 @@ from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.launching import LEARNERS
 from islands.protocol.supervisor.memory import SupervisorMemory
 from islands.run.run_end import ExitResponse, RunEnd, has_live_syncer, still_compiles
-from islands.supervisor.actor import SupervisorActor
-from islands.supervisor.hooks import Hooks
+from islands.supervisor.actor import Hooks, SupervisorActor
 
 KILL_S = 10.0
 """How long to wait for a killed process to end; one that hangs in the kernel may never end."""

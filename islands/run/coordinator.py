@@ -55,9 +55,9 @@ from islands.settings.host import HubOptions, RunOptions, SupervisorOptions, Syn
 from islands.settings.run_spec import RunSpec, write
 from islands.settings.wire_limits import limits_of
 from islands.sinks.sink import SINKS
-from islands.supervisor.hooks import Hooks
+from islands.supervisor.actor import Hooks
 from islands.syncer.actor import SyncerActor
-from islands.syncer.journal_writer import DISK_RETRY_S
+from islands.syncer.journal import DISK_RETRY_S
 from islands.tasks.factory import data_folders
 from messaging.actors.scope import Scope
 from messaging.clock import WallClock

@@ -35,8 +35,7 @@ from islands.run.records.summary import share_of
 from islands.run.run_claim import JOURNAL, JOURNAL_LOCK
 from islands.settings.run_spec import RunSpec
 from islands.syncer.actor import SyncerActor
-from islands.syncer.hooks import Hooks
-from islands.syncer.workers import SyncerWorkers, worker_threads
+from islands.syncer.workers import Hooks, SyncerWorkers, worker_threads
 
 Floats = NDArray[np.float32]
 

@@ -4,13 +4,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never
 
-from islands.actors.acceptor import LinkAcceptor
 from islands.actors.epochs import newest_epoch, take_epoch
-from islands.actors.role_actor import Context, EntryLimit, RoleActor
+from islands.actors.role_actor import Context, EntryLimit, LinkAcceptor, RoleActor
 from islands.files.disk import Disk
 from islands.files.slots import Slots
 from islands.protocol.credentials import Credentials
@@ -18,7 +17,7 @@ from islands.protocol.errors import JournalError
 from islands.protocol.handlers import Received
 from islands.protocol.identities import OPERATOR, Incarnation, Role
 from islands.protocol.messages import control, membership
-from islands.protocol.messages.control import CommandAnswer, Note
+from islands.protocol.messages.control import CommandAnswer, Note, StepFigures
 from islands.protocol.messages.membership import Heartbeat, HeartbeatAck, Join, Joined
 from islands.protocol.supervisor import actions, events
 from islands.protocol.supervisor.eviction import tick_s
@@ -31,9 +30,39 @@ from islands.protocol.tape import process_entries
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.member_entries import Killed
 from islands.protocol.tape.process_entries import Damaged, KeptOut, Started
-from islands.supervisor.hooks import Hooks
 from messaging.envelope import Envelope
 from messaging.links.link import Lane
+
+
+def ignored(*_: object) -> None:
+    """The default of a callback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Callbacks of one supervisor into its host.
+
+    Args:
+        start: starts the process of a name after a delay in seconds.
+        kill: kills the process of a name at once.
+        noted: gets a member's name and role, and an entry of its tape for the run's folder; None if
+            members write to the same tape.
+        figures: gets a member's name and the step figures of its process.
+        gave_up: gets the name of a process that is not restarted any more, and the reason.
+        run_ended: gets the reason and the syncer's part of the summary.
+        finished: gets the reason when the run is over.
+        status: returns the run's status, for the answers to an operator's commands.
+    """
+
+    start: Callable[[str, float], None] = ignored
+    kill: Callable[[str], None] = ignored
+    noted: Callable[[str, Role, Note], None] | None = None
+    figures: Callable[[str, StepFigures], None] = ignored
+    gave_up: Callable[[str, str], None] = ignored
+    run_ended: Callable[[str, bytes], None] = ignored
+    finished: Callable[[str], None] = ignored
+    status: Callable[[], bytes] = bytes
+
 
 NOTES_EARLY_MAX = 64
 NOTES_PER_S = 64

@@ -15,8 +15,7 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.actors.acceptor import LinkAcceptor
-from islands.actors.role_actor import Context, RoleActor
+from islands.actors.role_actor import Context, LinkAcceptor, RoleActor
 from islands.files.disk import Disk
 from islands.numerics.codecs import largest_bytes
 from islands.numerics.outer import OuterOptimizer
@@ -35,7 +34,7 @@ from islands.protocol.messages.membership import (
     Refused,
     Stop,
 )
-from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import StateOffer, StateRequest
 from islands.protocol.syncer import actions, events
 from islands.protocol.syncer.journalling import fresh, resume_run
 from islands.protocol.syncer.memory import HANDLERS
@@ -44,12 +43,9 @@ from islands.protocol.syncer.sessions import route
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape import process_entries, round_entries
 from islands.protocol.tape.entry import Record
-from islands.syncer.hooks import Hooks
-from islands.syncer.inspection_queue import InspectionQueue
-from islands.syncer.journal import Journal, Recovered, encode
-from islands.syncer.journal_writer import JournalWriter
-from islands.syncer.value_store import ValueStore
-from islands.syncer.workers import SyncerWorkers, attempt
+from islands.syncer.journal import Journal, JournalWriter, Recovered, encode
+from islands.syncer.value_store import InspectionQueue, ValueStore
+from islands.syncer.workers import Hooks, SyncerWorkers, attempt
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
 

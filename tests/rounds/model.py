@@ -16,7 +16,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
-from islands.learner.copying import SnapshotCopies
+from islands.learner.compute import SnapshotCopies
 from islands.protocol import sessions
 from islands.protocol.handlers import Received
 from islands.protocol.identities import (
@@ -34,7 +34,7 @@ from islands.protocol.learner import events as learner_events
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages import training
 from islands.protocol.messages.membership import Join, Joined, Leave, Member, MembershipChanged
-from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import StateOffer, StateRequest
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events

@@ -23,7 +23,7 @@ from islands.run import composition
 from islands.run.composition import Cluster, ClusterSpec, DelayedStarts
 from islands.run.learner_process import make_learner
 from islands.run.roles import make_syncer
-from islands.supervisor.hooks import Hooks
+from islands.supervisor.actor import Hooks
 from islands.syncer.actor import SyncerActor
 from islands.syncer.workers import SyncerWorkers
 from messaging.links.memory_link import MemoryNetwork

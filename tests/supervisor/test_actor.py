@@ -9,9 +9,8 @@ from typing import TypeVar
 
 import pytest
 
-from islands.actors.acceptor import READ_AT_ONCE
 from islands.actors.epochs import newest_epoch
-from islands.actors.role_actor import ROOM, Context
+from islands.actors.role_actor import READ_AT_ONCE, ROOM, Context
 from islands.files.disk import RealDisk
 from islands.files.slots import Slots
 from islands.files.tape_writing import MemoryTape
@@ -42,8 +41,7 @@ from islands.protocol.messages.membership import (
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.memory import MESSAGES
-from islands.supervisor.actor import NOTES_PER_S, SupervisorActor
-from islands.supervisor.hooks import Hooks
+from islands.supervisor.actor import NOTES_PER_S, Hooks, SupervisorActor
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
 from messaging.links.link import Link

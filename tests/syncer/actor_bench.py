@@ -23,8 +23,7 @@ from islands.protocol.messages.training import FragmentProgress, Hello, Progress
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.state import SyncerState
 from islands.syncer.actor import SyncerActor
-from islands.syncer.hooks import Hooks
-from islands.syncer.workers import SyncerWorkers
+from islands.syncer.workers import Hooks, SyncerWorkers
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
 from messaging.links.link import Link

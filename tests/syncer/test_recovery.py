@@ -19,7 +19,7 @@ from islands.protocol.syncer.journalling import Durable, fresh, resume_run
 from islands.protocol.syncer.ledger import Book
 from islands.protocol.tape.round_entries import Extended
 from islands.run.roles import journal_disk
-from islands.syncer.journal_writer import DISK_RETRY_S
+from islands.syncer.journal import DISK_RETRY_S
 from tests.syncer.actor_bench import Room
 from tests.syncer.bench import Bench, opened, seeded
 from tests.virtual import virtual

@@ -29,8 +29,13 @@ from islands.protocol.messages.membership import (
     Refused,
     Stop,
 )
-from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.messages.training import FragmentUpdate, Hello, Welcome
+from islands.protocol.messages.training import (
+    FragmentUpdate,
+    Hello,
+    StateOffer,
+    StateRequest,
+    Welcome,
+)
 from islands.protocol.observer import state as observer
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor import actions as supervisor_actions

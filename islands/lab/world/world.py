@@ -35,9 +35,9 @@ from islands.protocol.tape.simulation_entries import Fault, Final, ProcessKilled
 from islands.run.composition import Cluster, ClusterSpec
 from islands.run.learner_process import make_learner
 from islands.run.roles import make_syncer
-from islands.supervisor.hooks import Hooks, ignored
+from islands.supervisor.actor import Hooks, ignored
 from islands.syncer.actor import SyncerActor
-from islands.syncer.hooks import Hooks as SyncerHooks
+from islands.syncer.workers import Hooks as SyncerHooks
 from islands.syncer.workers import SyncerWorkers
 from messaging.codec.tensors import as_buffer, digest
 from messaging.envelope import Envelope

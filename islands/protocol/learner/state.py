@@ -14,14 +14,11 @@ from islands.protocol.gossip.events import GossipEvent
 from islands.protocol.gossip.exchanges import Exchanges
 from islands.protocol.gossip.gossip import Gossip
 from islands.protocol.identities import LearnerName, Phase, Role
-from islands.protocol.learner import answering, events, membership, moments_recovery, steps
-from islands.protocol.learner.account import Account
+from islands.protocol.learner import events, membership, moments_recovery, steps
+from islands.protocol.learner.account import Account, Pulls
 from islands.protocol.learner.actions import Action
 from islands.protocol.learner.memory import EVENTS, CheckpointedMoments, LearnerMemory, Moments
-from islands.protocol.learner.own_turns import OwnTurns
-from islands.protocol.learner.pulls import Pulls
-from islands.protocol.learner.schedule import Schedule
-from islands.protocol.learner.synchronous import Synchronous
+from islands.protocol.learner.schedule import OwnTurns, Schedule, Synchronous
 from islands.protocol.membership import MembershipState
 from islands.protocol.sessions import ToSyncer
 from islands.protocol.settings.choices import LearnerWaits, Trigger
@@ -84,7 +81,7 @@ class LearnerState(LearnerMemory):
         begun = self.schedule.announces and unmoved and self.compute.own_steps > 0
         if finished or begun:
             membership.show_life(self)
-        answering.answer_pulls(self)
+        steps.answer_pulls(self)
         self._report()
         membership.go_on_leaving(self)
         return self.actions

@@ -21,10 +21,10 @@ from islands.protocol.identities import (
 )
 from islands.protocol.membership import SupervisorView
 from islands.protocol.messages.training import Kept, Progress
+from islands.protocol.running_statistics import LostLinks
 from islands.protocol.syncer.plausibility import Answers, ReportedTotals
 from islands.protocol.syncer.pulls import AdaptivePrecision, Level, Pulls
 from islands.protocol.syncer.timeouts import Exchange, doubled_s
-from islands.protocol.unsteady_links import LostLinks
 
 WRONG_WINDOW_S = 600.0
 

@@ -22,9 +22,15 @@ from islands.protocol.messages.membership import (
     Refused,
     Stop,
 )
-from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.registry import PROTOCOL
-from islands.protocol.messages.training import FinalRound, Hello, Paused, Welcome
+from islands.protocol.messages.training import (
+    FinalRound,
+    Hello,
+    Paused,
+    StateOffer,
+    StateRequest,
+    Welcome,
+)
 from islands.protocol.syncer import events, reports
 from islands.protocol.syncer.actions import Dismiss
 from islands.protocol.syncer.closing import begin_closing, set_paused
