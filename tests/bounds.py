@@ -143,7 +143,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ("granted", "viewer"): Bound(0, "the page can only be looked at", PAGE, "METHOD_NOT_ALLOWED"),
     ("granted", "token"): Bound(
         *(0, "nothing without a credential that the supervisor signed"),
-        *("islands/protocol/credentials.py", "genuine"),
+        *("islands/protocol/membership.py", "genuine"),
     ),
     ("granted", "admitted"): Bound(
         *(333_333, "no more than an equal share of what is left; 256 shards"),

@@ -260,7 +260,7 @@ PARTS = {
     "round_": "rounds.py",
     "versions": "versions.py",
     "journal": "journalling.py",
-    "health": "health.py",
+    "health": "timeouts.py",
     "closing": "memory.py",
 }
 # What a journal record holds is written by the rules that decide it.

@@ -30,8 +30,7 @@ from islands.protocol.gossip.gossip import Gossip
 from islands.protocol.identities import LearnerName, Phase, Ticket
 from islands.protocol.learner import actions, events
 from islands.protocol.learner.memory import FROM_SUPERVISOR, FROM_SYNCER
-from islands.protocol.learner.reports import Figures, Narrator, reported
-from islands.protocol.learner.state import LearnerState
+from islands.protocol.learner.state import Figures, LearnerState, Narrator, reported
 from islands.protocol.messages import training
 from islands.protocol.messages.membership import Leave
 from islands.protocol.messages.training import StateOffer, StateRequest

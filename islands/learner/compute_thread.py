@@ -7,6 +7,7 @@ thread waits for snapshots, and a third one reads batches, off the step's critic
 import threading
 from collections.abc import Callable
 
+from islands.learner.boundary import TrainerData
 from islands.learner.compute import (
     STEPPING,
     CheckpointWritten,
@@ -18,7 +19,6 @@ from islands.learner.compute import (
     made,
 )
 from islands.learner.moments import CheckpointFile, CheckpointWriter
-from islands.learner.step_data import TrainerData
 from islands.learner.stepped_compute import SteppedCompute
 from islands.model.interfaces import Model, PendingStep, Trainer, first_pass
 from islands.model.memory_faults import compute_failure, lacks_memory

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 
-from islands.learner.boundary import Boundary, Dispatched, Running
+from islands.learner.boundary import Boundary, Dispatched, Running, StepData
 from islands.learner.compute import (
     FIRST_STEPS_COMPILE,
     STARVED_AFTER_S,
@@ -33,7 +33,6 @@ from islands.learner.compute import (
     enqueue,
     made,
 )
-from islands.learner.step_data import StepData
 from islands.model.interfaces import Model
 from islands.model.memory_faults import memory_told
 from islands.protocol.learner.actions import AllowSteps, EngineAction

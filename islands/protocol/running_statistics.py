@@ -65,12 +65,12 @@ UNSTEADY = (
     "was lost {} times in two minutes, and dialled again each time: something on the way ends "
     "it, such as a balancer, a NAT or a VPN that forgets it, or a path that drops large packets"
 )
-"""What people are told of such a link; it stands behind the name of the link."""
+"""The sentence about such a link; it stands behind the name of the link."""
 
 
 @dataclass(slots=True)
 class LostLinks:
-    """The times of the newest losses of one link, and when people were told last."""
+    """The times of the newest losses of one link, and when people were informed last."""
 
     at_s: list[float] = field(default_factory=list)
     reported_s: float = -inf

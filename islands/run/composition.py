@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Context
 from islands.files.disk import Disk
-from islands.protocol.credentials import Credentials
 from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER
+from islands.protocol.membership import Credentials
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.launching import LEARNERS
 from islands.protocol.supervisor.memory import SupervisorMemory
@@ -82,7 +82,7 @@ class Cluster:
             launched=self.spec.launched,
             kinds=self.spec.kinds,
             syncers=syncers,
-            told=told,
+            spec=told,
             hooks=replace(
                 hooks or Hooks(),
                 start=self.start,

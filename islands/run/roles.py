@@ -25,9 +25,9 @@ from islands.numerics.increment import warm_up as load_increments
 from islands.numerics.merge import warm_up
 from islands.numerics.outer import OuterOptimizer, outer_optimizer
 from islands.observer.actor import ObserverActor
-from islands.protocol.credentials import Credentials
 from islands.protocol.errors import DiskError, IslandsError
 from islands.protocol.identities import SYNCER, FinalVersions
+from islands.protocol.membership import Credentials
 from islands.protocol.syncer.versions import waits_s
 from islands.protocol.tape import process_entries
 from islands.run.records.model_files import FINAL_FILE, metadata_of, read_values, write_model

@@ -12,13 +12,13 @@ from islands.actors.epochs import newest_epoch, take_epoch
 from islands.actors.role_actor import Context, EntryLimit, LinkAcceptor, RoleActor
 from islands.files.disk import Disk
 from islands.files.slots import Slots
-from islands.protocol.credentials import Credentials
 from islands.protocol.errors import JournalError
-from islands.protocol.handlers import Received
 from islands.protocol.identities import OPERATOR, Incarnation, Role
+from islands.protocol.membership import Credentials
 from islands.protocol.messages import control, membership
 from islands.protocol.messages.control import CommandAnswer, Note, StepFigures
 from islands.protocol.messages.membership import Heartbeat, HeartbeatAck, Join, Joined
+from islands.protocol.sessions import Received
 from islands.protocol.supervisor import actions, events
 from islands.protocol.supervisor.eviction import tick_s
 from islands.protocol.supervisor.launching import LEARNERS
@@ -76,13 +76,13 @@ class SupervisorActor(RoleActor[events.Event]):
 
     Args:
         name: its name in the run.
-        context: settings, layout, network and tape that it shares with its process.
+        context: settings, layout, network and tape of its process.
         disk: storage of its epoch.
         credentials: the run's key, which signs admissions and verifies proofs.
         launched: names of the processes that its host starts.
         kinds: kinds of learners that an operator can add, if any are launched.
         syncers: addresses of syncers that are known beforehand.
-        told: the run spec and the run plan as JSON; if None, requests for them are refused.
+        spec: the run spec and the run plan as JSON; if None, requests for them are refused.
         hooks: callbacks into its host.
     """
 
@@ -96,7 +96,7 @@ class SupervisorActor(RoleActor[events.Event]):
         launched: tuple[str, ...] = (),
         kinds: tuple[str, ...] = (LEARNERS,),
         syncers: tuple[str, ...] = (),
-        told: tuple[str, memoryview] | None = None,
+        spec: tuple[str, memoryview] | None = None,
         hooks: Hooks | None = None,
     ) -> None:
         super().__init__(name, context)
@@ -105,7 +105,7 @@ class SupervisorActor(RoleActor[events.Event]):
         self._credentials = credentials
         self._launched, self._kinds = launched, kinds
         self._syncers = syncers
-        self._told = told
+        self._spec = spec
         self._hooks = hooks or Hooks()
         self._acceptor: LinkAcceptor
         self._names: dict[int, str] = {}
@@ -223,11 +223,11 @@ class SupervisorActor(RoleActor[events.Event]):
         return replace(page, members=tuple(proven))
 
     def _send_spec(self, connection: int, name: str) -> None:
-        if self._told is None:
+        if self._spec is None:
             reason = "this supervisor cannot tell what its run is: start the process with settings"
             self._reply(connection, membership.Refused(name, reason, retry=False))
             return
-        spec, plan = self._told
+        spec, plan = self._spec
         reply = membership.RunSpecReply(self.context.settings.run, spec)
         self._reply(connection, reply, (plan,), Lane.BULK)
 
@@ -315,7 +315,7 @@ class SupervisorActor(RoleActor[events.Event]):
     def _outlive(self, epoch: int) -> bool:
         """Have the next start over this disk take an epoch above this one; True if one did."""
         slots = Slots(self._disk)
-        with suppress(JournalError):  # if this fails, the next start is told once more
+        with suppress(JournalError):  # if this fails, the next start hears of it once more
             if newest_epoch(slots) >= epoch:
                 return True
             take_epoch(slots, epoch)

@@ -19,11 +19,9 @@ from islands.actors.role_actor import Context, LinkAcceptor, RoleActor
 from islands.files.disk import Disk
 from islands.numerics.codecs import largest_bytes
 from islands.numerics.outer import OuterOptimizer
-from islands.protocol.credentials import Credentials
 from islands.protocol.errors import IslandsError, JournalError, OutdatedError, RefusedError
-from islands.protocol.handlers import Received, claimed_name
 from islands.protocol.identities import FinalVersions, LearnerName, Phase, Role, Version
-from islands.protocol.membership import HeartbeatContent, MembershipState
+from islands.protocol.membership import Credentials, HeartbeatContent, MembershipState
 from islands.protocol.messages import training
 from islands.protocol.messages.control import RunEnded
 from islands.protocol.messages.membership import (
@@ -35,6 +33,7 @@ from islands.protocol.messages.membership import (
     Stop,
 )
 from islands.protocol.messages.training import StateOffer, StateRequest
+from islands.protocol.sessions import Received, claimed_name
 from islands.protocol.syncer import actions, events
 from islands.protocol.syncer.journalling import fresh, resume_run
 from islands.protocol.syncer.memory import HANDLERS

@@ -23,7 +23,6 @@ from islands.numerics.merge import OuterState, averaged
 from islands.numerics.norms import Measured, clip, measure
 from islands.numerics.outer import OuterOptimizer, merge_with
 from islands.protocol.errors import MalformedError, UserError
-from islands.protocol.handlers import Received
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.protocol.messages.training import (
     Contribution,
@@ -31,6 +30,7 @@ from islands.protocol.messages.training import (
     FragmentSeed,
     FragmentUpdate,
 )
+from islands.protocol.sessions import Received
 from islands.protocol.settings.choices import MergeRule, Precision, UpdatePrecision
 from islands.protocol.settings.run import INCREMENTS_KEPT, RunSettings
 from islands.protocol.syncer.actions import BeginMerge

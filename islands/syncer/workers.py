@@ -80,7 +80,7 @@ def attempt(
 def worker_threads(name: str, failed: Callable[[BaseException], object]) -> SyncerWorkers:
     inspectors = min(INSPECTORS_MAX, len(os.sched_getaffinity(0)))
     return SyncerWorkers(
-        ThreadWorker(f"{name}-inspect", failed, finish=False, places=inspectors),
+        ThreadWorker(f"{name}-inspect", failed, finish=False, threads=inspectors),
         ThreadWorker(f"{name}-merge", failed, finish=False),
         ThreadWorker(f"{name}-write", failed),
     )

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from islands.protocol.handlers import Received
 from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
@@ -29,6 +28,7 @@ from islands.protocol.messages.membership import (
     Stop,
 )
 from islands.protocol.messages.registry import PROTOCOL
+from islands.protocol.sessions import Received
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor import actions as supervisor_actions
 from islands.protocol.supervisor import events as supervisor_events

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 
 from islands.learner.compute import SnapshotCopies
 from islands.protocol import sessions
-from islands.protocol.handlers import Received
 from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
@@ -35,6 +34,7 @@ from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages import training
 from islands.protocol.messages.membership import Join, Joined, Leave, Member, MembershipChanged
 from islands.protocol.messages.training import StateOffer, StateRequest
+from islands.protocol.sessions import Received
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events

@@ -15,9 +15,9 @@ from islands.lab.world.disk import SimulatedDisk
 from islands.lab.world.inline_compute import InlineCompute
 from islands.lab.world.inline_worker import InlineWorker
 from islands.learner.actor import LearnerActor
-from islands.protocol.credentials import Credentials
 from islands.protocol.errors import OF_NO_USE, REPLACED, TaskError
 from islands.protocol.identities import SUPERVISOR, SYNCER
+from islands.protocol.membership import Credentials
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.run import composition
 from islands.run.composition import Cluster, ClusterSpec, DelayedStarts

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from islands.protocol.errors import OutdatedError, RefusedError
-from islands.protocol.handlers import Received
 from islands.protocol.identities import SYNCER, Incarnation, Phase, Role, Status
 from islands.protocol.messages.control import Verb
 from islands.protocol.messages.membership import (
@@ -23,6 +22,7 @@ from islands.protocol.messages.membership import (
     Stop,
 )
 from islands.protocol.messages.registry import PROTOCOL
+from islands.protocol.sessions import Received
 from islands.protocol.settings.run import Timing
 from islands.protocol.supervisor import events
 from islands.protocol.supervisor.actions import (

@@ -7,7 +7,6 @@ from math import inf, nan
 import msgspec
 import pytest
 
-from islands.protocol.handlers import Received
 from islands.protocol.identities import (
     Fate,
     FragmentIndex,
@@ -25,6 +24,7 @@ from islands.protocol.messages.training import (
     Progress,
     PullFragment,
 )
+from islands.protocol.sessions import Received
 from islands.protocol.settings.choices import PaceBy
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import DropContribution

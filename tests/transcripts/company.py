@@ -13,13 +13,12 @@ from dataclasses import replace
 from typing import cast
 
 from islands.protocol import sessions
-from islands.protocol.credentials import Credentials
 from islands.protocol.errors import IslandsError
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role
 from islands.protocol.learner import actions as learner_actions
 from islands.protocol.learner import events as learner_events
 from islands.protocol.learner.state import LearnerState
-from islands.protocol.membership import HeartbeatContent, MembershipState
+from islands.protocol.membership import Credentials, HeartbeatContent, MembershipState
 from islands.protocol.messages.control import Command, CommandAnswer, Drain, Verb
 from islands.protocol.messages.membership import (
     Evicted,

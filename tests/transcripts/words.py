@@ -9,12 +9,12 @@ from typing import Any
 
 from islands.protocol import sessions
 from islands.protocol.errors import IslandsError
-from islands.protocol.handlers import Received
 from islands.protocol.identities import Lease
 from islands.protocol.learner import actions as learner_actions
 from islands.protocol.learner import events as learner_events
 from islands.protocol.messages import control, membership, training
 from islands.protocol.observer import state as observer
+from islands.protocol.sessions import Received
 from islands.protocol.supervisor import actions as supervisor_actions
 from islands.protocol.supervisor import events as supervisor_events
 from islands.protocol.syncer import actions as syncer_actions

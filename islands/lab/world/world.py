@@ -23,9 +23,9 @@ from islands.lab.world.inline_worker import InlineWorker
 from islands.lab.world.processes import RoleProcess, SimulatedProcess, SimulatedProcesses
 from islands.learner.actor import LearnerActor
 from islands.model.interfaces import Trainer
-from islands.protocol.credentials import Credentials
 from islands.protocol.errors import DiskError, FencedError
 from islands.protocol.identities import OPERATOR, SUPERVISOR, SYNCER, Phase
+from islands.protocol.membership import Credentials
 from islands.protocol.messages.control import Command, CommandAnswer, StepFigures, Verb
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.state import SyncerState

@@ -136,7 +136,7 @@ class Idled:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """A snapshot (base − local, at these totals), for a share if of a `round`, is on the host."""
+    """A snapshot (base − local, at these totals), for neighbours if of a `round`, is on host."""
 
     fragment: FragmentIndex
     base: Version

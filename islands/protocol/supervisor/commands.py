@@ -132,7 +132,7 @@ def _add(memory: SupervisorMemory, kind: str, number: int) -> Answer:
 
 
 def _pause(memory: SupervisorMemory, *, paused: bool) -> Answer:
-    if memory.paused is paused:  # None after a restart: then the syncer is told once more
+    if memory.paused is paused:  # None after a restart: then the syncer hears of it once more
         return True, "the run is paused already" if paused else "the run is not paused"
     memory.paused = paused
     for follower in memory.followers.values():

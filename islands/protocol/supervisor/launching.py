@@ -34,7 +34,7 @@ def on_process_ended(memory: SupervisorMemory, event: events.ProcessEnded, now_s
         trained=name == SYNCER or _has_trained(memory, name, restarts),
     )
     if delay_s is None:
-        often = restarts.told.removeprefix("ended ")
+        often = restarts.gave_up_because.removeprefix("ended ")
         text = f"ended too often, {often}, last: {reason or 'without a word'}"
         memory.record(GaveUp(name, text))
         memory.actions.append(GiveUp(name, text))

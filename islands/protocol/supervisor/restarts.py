@@ -32,7 +32,7 @@ class Restarts:
     """
 
     times_s: list[float] = field(default_factory=list)
-    told: str = ""
+    gave_up_because: str = ""
     """The limit that it exceeded, in words; empty if none."""
     words: str = ""
     alike: int = 0
@@ -43,7 +43,7 @@ class Restarts:
 
     @property
     def given_up(self) -> bool:
-        return bool(self.told)
+        return bool(self.gave_up_because)
 
     def next_delay_s(
         self, now_s: float, patience: float, words: str = "", *, trained: bool = True
@@ -65,10 +65,10 @@ class Restarts:
         if self.alike >= ALIKE_MAX or (words and self.untrained >= UNTRAINED_MAX):
             before = " before its first step" if self.untrained == self.alike else ""
             how = "with the same words" if words else "without a word"
-            self.told = f"ended {self.alike} times in a row {how}{before}"
+            self.gave_up_because = f"ended {self.alike} times in a row {how}{before}"
             return None
         if len(self.times_s) >= RESTARTS_MAX:
-            self.told = f"ended more than {RESTARTS_MAX} times within an hour"
+            self.gave_up_because = f"ended more than {RESTARTS_MAX} times within an hour"
             return None
         delay_s = patience * min(DELAY_MAX_S, FIRST_DELAY_S * DELAY_GROWTH ** len(self.times_s))
         self.times_s.append(now_s + delay_s)

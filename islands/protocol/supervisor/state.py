@@ -1,7 +1,7 @@
 """The supervisor's decisions: `handle(event, now_s)` returns actions, and performs none itself."""
 
 from islands.protocol.errors import UNFORESEEN
-from islands.protocol.handlers import Received
+from islands.protocol.sessions import Received
 from islands.protocol.supervisor import commands, events, launching, membership
 from islands.protocol.supervisor.actions import Action, Drop
 from islands.protocol.supervisor.eviction import MemberRecord

@@ -20,8 +20,8 @@ from islands.protocol.identities import WHOLE, LearnerName, Phase, Role, Status
 from islands.protocol.messages.membership import Stop
 from islands.protocol.messages.training import FinalRound, Paused
 from islands.protocol.syncer import events
+from islands.protocol.syncer.accounts import end_unsettled
 from islands.protocol.syncer.actions import Exit, FinishRun
-from islands.protocol.syncer.granting import end_unsettled
 from islands.protocol.syncer.journalling import TIME
 from islands.protocol.syncer.members import BUSY, LearnerRecord, unready_because
 from islands.protocol.syncer.memory import EVENTS, Closing, ClosingStage, SyncerMemory

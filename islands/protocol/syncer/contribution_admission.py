@@ -62,7 +62,7 @@ def admit(core: SyncerMemory, event: ContributionArrived, now_s: float) -> str |
     incarnation that has ended, since its accounts are closed, nor from an observer, which has none.
     An answer over a link that is gone is void, as its sender assumes: it decides nothing, and the
     pull, which is sent again over the next link, is still to be answered. Returns what is wrong
-    with it if no honest learner sends such a one; that is counted (`reports.py`).
+    with it if no honest learner sends such a one; that is counted (`accounts.py`).
     """
     contribution, connection, ticket = (
         event.contribution,

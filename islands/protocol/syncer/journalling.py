@@ -242,7 +242,7 @@ class Durable:
     supervisor has heard so. `belated_tokens` are those that closing rounds merged although earlier
     rounds should have (`commits.py`). `elapsed_s` counts against the budget (`closing.py`). `clock`
     is the fleet's learning-rate clock; it continues from its value if H or P change. `begun` is the
-    beginning of the run from which incarnations count (`credentials.py`).
+    beginning of the run from which incarnations count (`protocol/membership.py`).
     """
 
     epoch: int

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from islands.protocol.handlers import Handlers, Received
 from islands.protocol.identities import TRAINING, LearnerName, Phase, Version
 from islands.protocol.messages.training import LeaseGranted
+from islands.protocol.sessions import Handlers, Received
 from islands.protocol.settings.choices import Automatic, LearnerWaits
 from islands.protocol.settings.run import OVERLAP_LEAST, RunSettings
 from islands.protocol.syncer.actions import Action, Send, WriteJournal
-from islands.protocol.syncer.health import Health
 from islands.protocol.syncer.journalling import Durable, Journalling
 from islands.protocol.syncer.members import (
     LearnerRecord,
@@ -25,6 +24,7 @@ from islands.protocol.syncer.members import (
 )
 from islands.protocol.syncer.rounds import Rounds
 from islands.protocol.syncer.timeouts import (
+    Health,
     answer_timeout_s,
     final_patience_s,
     overlap_needed,

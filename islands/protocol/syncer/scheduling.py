@@ -17,11 +17,10 @@ from islands.protocol.settings.choices import Automatic, LearnerWaits
 from islands.protocol.syncer.actions import BeginMerge, MergePart
 from islands.protocol.syncer.commits import asks_all, in_time_fraction
 from islands.protocol.syncer.contribution_admission import Refusal, refuse
-from islands.protocol.syncer.health import NAMED_MOST
 from islands.protocol.syncer.members import NOT_ADOPTED, LearnerRecord
 from islands.protocol.syncer.memory import SyncerMemory
 from islands.protocol.syncer.rounds import Admitted, Round, Stage
-from islands.protocol.syncer.timeouts import Patience, grace_s, patience
+from islands.protocol.syncer.timeouts import NAMED_MOST, Patience, grace_s, patience
 from islands.protocol.tape import round_entries
 
 CYCLES_UNASKED = 2

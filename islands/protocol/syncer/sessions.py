@@ -11,7 +11,6 @@ stepped is the one that it asks first. Whole states are large, so a name gets a 
 """
 
 from islands.protocol.errors import OutdatedError
-from islands.protocol.handlers import Received, claimed_name
 from islands.protocol.identities import LearnerName, Role, Status
 from islands.protocol.messages.membership import (
     RUN_OVER,
@@ -31,18 +30,19 @@ from islands.protocol.messages.training import (
     StateRequest,
     Welcome,
 )
-from islands.protocol.syncer import events, reports
+from islands.protocol.sessions import Received, claimed_name
+from islands.protocol.syncer import accounts, events
+from islands.protocol.syncer.accounts import close_accounts, end, retire
 from islands.protocol.syncer.actions import Dismiss
 from islands.protocol.syncer.closing import begin_closing, set_paused
 from islands.protocol.syncer.commits import send_lacking
-from islands.protocol.syncer.granting import close_accounts, end, retire
-from islands.protocol.syncer.health import end_reason
 from islands.protocol.syncer.members import LearnerRecord, may_donate
 from islands.protocol.syncer.memory import EVENTS, HANDLERS, SyncerMemory
 from islands.protocol.syncer.plausibility import news_of
 from islands.protocol.syncer.pulls import AdaptivePrecision
 from islands.protocol.syncer.rounds import Stage
 from islands.protocol.syncer.scheduling import ask_later
+from islands.protocol.syncer.timeouts import end_reason
 from islands.protocol.tape import member_entries, process_entries
 from messaging.plain_text import plain
 
@@ -63,7 +63,7 @@ def end_peer(core: SyncerMemory, event: events.PeerEvent, wrong: str, now_s: flo
     connection = None if isinstance(event, events.SeedArrived) else event.connection
     learner = core.members.learners.get(name)
     if learner is not None:
-        reports.dismiss_wrong(core, learner, wrong, now_s)
+        accounts.dismiss_wrong(core, learner, wrong, now_s)
     elif connection is not None:
         core.record(member_entries.WrongReport(name, wrong))
         reason = f"what it said cannot be handled: {wrong}"
@@ -114,8 +114,8 @@ def on_link_opened(core: SyncerMemory, event: events.LinkOpened, now_s: float) -
         core.send(connection, FinalRound(core.durable.epoch, core.closing.reason))
     core.record(member_entries.Linked(hello.name, str(hello.incarnation)))
     before, report = learner.progress, hello.progress
-    if not reports.goes_back(before, report, news_of(before, report)):
-        reports.admit_report(core, learner, report)
+    if not accounts.goes_back(before, report, news_of(before, report)):
+        accounts.admit_report(core, learner, report)
     interval_s = core.resend_s(learner.exchange.adoptions_s.value)
     send_lacking(core, learner, now_s, interval_s, hello.digests)
     if learner.role is Role.LEARNER:
@@ -146,8 +146,8 @@ def _refusal(
         return refused(f"layout {shown} differs from the run's {core.fingerprint}")
     counts = (len(hello.progress.fragments), len(hello.digests))
     if counts != (core.fragments, core.fragments):
-        told = f"{counts[0]} fragments and {counts[1]} digests"
-        return refused(f"{told}, the run has {core.fragments} fragments")
+        offered = f"{counts[0]} fragments and {counts[1]} digests"
+        return refused(f"{offered}, the run has {core.fragments} fragments")
     who = (hello.progress.name, hello.progress.incarnation)
     if who != (hello.name, hello.incarnation):
         return refused(f"its report is of {who[0]}/{who[1]}")
@@ -167,7 +167,7 @@ def _part(core: SyncerMemory, hello: Hello, wrong: str, now_s: float) -> Refused
     book = core.durable.ledger.books.get(hello.name)
     same = book is not None and book.incarnation == hello.incarnation
     unknown = hello.progress.tokens - (book.processed if book is not None and same else 0)
-    return reports.last_word(
+    return accounts.last_word(
         core, hello.name, hello.incarnation, wrong, now_s, unknown_tokens=unknown
     )
 
@@ -177,9 +177,9 @@ def _wrong_because(core: SyncerMemory, hello: Hello) -> str | None:
     same = known is not None and known.incarnation == hello.incarnation
     before = known.progress if known is not None and same else None
     news = news_of(before, report)
-    if before is not None and reports.goes_back(before, report, news):
+    if before is not None and accounts.goes_back(before, report, news):
         return None  # an old report, delivered once more, is not taken in
-    return reports.wrong_because(core, report, before, news)
+    return accounts.wrong_because(core, report, before, news)
 
 
 def _fenced(core: SyncerMemory, hello: Hello) -> bool:

@@ -13,11 +13,10 @@ from islands.protocol.membership import HeartbeatContent
 from islands.protocol.settings.choices import LearnerWaits, Trigger
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import events, scheduling
+from islands.protocol.syncer.accounts import grant
 from islands.protocol.syncer.actions import Action
 from islands.protocol.syncer.closing import advance_closing, count_time, resume_end
 from islands.protocol.syncer.commits import request_seed
-from islands.protocol.syncer.granting import grant
-from islands.protocol.syncer.health import Health
 from islands.protocol.syncer.journalling import Durable, Journalling
 from islands.protocol.syncer.members import Members
 from islands.protocol.syncer.memory import EVENTS, SyncerMemory
@@ -26,6 +25,7 @@ from islands.protocol.syncer.pulls import EXACT, Level
 from islands.protocol.syncer.rounds import Pace, Rounds, Stage
 from islands.protocol.syncer.sessions import end_peer
 from islands.protocol.syncer.sweep import next_sweep_s
+from islands.protocol.syncer.timeouts import Health
 from islands.protocol.syncer.versions import Versions
 from islands.protocol.tape.round_entries import Row
 
@@ -37,7 +37,7 @@ class SyncerState:
 
     `durable` is what the journal held, under a higher epoch, or what `fresh` returns. With
     `initial`, version 0 is being read from a file if there is none. Peers may show `epoch_proof` to
-    another start of the syncer (`credentials.py`). For `returns_s`, version 0 waits for members
+    another start of the syncer (`Credentials`). For `returns_s`, version 0 waits for members
     that outlived the journal; None: their values are not taken back.
     """
 

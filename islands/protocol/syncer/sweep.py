@@ -29,15 +29,14 @@ run is paused, and time in which this process was suspended does not count.
 from collections.abc import Iterator
 
 from islands.protocol.identities import TRAINING, LearnerName, Phase, Role
+from islands.protocol.syncer.accounts import end
 from islands.protocol.syncer.closing import cannot_step, send_paused, waited_for
 from islands.protocol.syncer.commits import release_old_values, repeat_request, send_lacking
 from islands.protocol.syncer.events import Ticked
-from islands.protocol.syncer.granting import end
-from islands.protocol.syncer.health import NAMED_MOST, Standing
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.memory import EVENTS, SyncerMemory
 from islands.protocol.syncer.scheduling import send_pull
-from islands.protocol.syncer.timeouts import doubled_s, warning_patience_s
+from islands.protocol.syncer.timeouts import NAMED_MOST, Standing, doubled_s, warning_patience_s
 from islands.protocol.tape.round_entries import NothingMerged, WaitsFor
 
 SWEEPS_PER_RESEND = 2
@@ -104,7 +103,7 @@ def _patience_s(core: SyncerMemory) -> float:
 
 
 def _look_at_merges(core: SyncerMemory, now_s: float) -> None:
-    """Record a warning if learners step and nothing is merged (`health.py`)."""
+    """Record a warning if learners step and nothing is merged."""
     watch, awaits = core.health.merge_watch, core.seeded and not core.durable.paused
     for_s = watch.stands_still_s(
         core.durable.merges,
