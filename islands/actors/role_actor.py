@@ -58,19 +58,11 @@ ENTRIES_PER_S = 20
 class Context:
     """The surroundings that an actor is given.
 
-    Args:
-        settings: settings of the run.
-        layout: layout of the model.
-        network: opens links to other processes.
-        tape: records the actor's decisions.
-        supervisor: address of the supervisor, or several that are tried in turn.
-        origin_s: the time at which the run began; tape times count from here.
-        clock: has the times of tape entries. A process's is finer than its event loop's, which
-            does not move while several events are handled.
-        reports: whether the supervisor is in another process, and must be sent what its run folder
-            keeps: notable entries of the tape, and step figures.
-        peers: opens links to learners that gossip; None: `network` does.
-        keyring: what those links show, and accept, in place of the run's token.
+    The addresses of the `supervisor` are tried in turn. Tape times count from `origin_s`, on a
+    `clock` that is finer than the event loop's, which does not move while several events are
+    handled. With `reports`, the supervisor is in another process, and must be sent what its run
+    folder keeps: notable entries of the tape, and step figures. `peers` opens links to learners
+    that gossip (None: `network` does), which show and accept the `keyring`, not the run's token.
     """
 
     settings: RunSettings

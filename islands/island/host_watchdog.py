@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from islands.protocol.errors import DONE, FAILED, OF_NO_USE, UnreachableError
 from islands.protocol.settings.run import Timing
-from islands.protocol.supervisor.restarts import Restarts
+from islands.protocol.supervisor.eviction import Restarts
 from islands.run.hosting.process_runtime import (
     SAME_SIGNAL_S,
     SIGNALLED,

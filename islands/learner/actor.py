@@ -46,16 +46,10 @@ Item = events.Event | ComputeEvent
 
 
 class LearnerActor(RoleActor[Item]):
-    """The actor of one learner.
+    """The actor of one learner, whose name is unique in the run.
 
-    Args:
-        name: the learner's name, unique in the run.
-        context: settings, layout, network and tape of the run.
-        compute: drives the learner's device.
-        worker: does arithmetic off the event loop, in order.
-        rng: source of the jitter between attempts to dial.
-        say: receives sentences for the person at the terminal.
-        kept: the checkpoint in which an earlier process of this name left its moments.
+    `say` receives sentences for the person at the terminal; `kept` is the checkpoint in which an
+    earlier process of this name left its moments. `rng` draws the jitter between attempts to dial.
     """
 
     def __init__(

@@ -207,11 +207,8 @@ class Boundary:
     """Carries out commands on a model between its steps, allows these, and counts them.
 
     After `has_work` found none, `waiting` says that only a pending merge keeps it from stepping,
-    and `late` that only a batch does that has not been read yet.
-
-    Args:
-        data: of the steps.
-        report: receives an event for every command that has a result.
+    and `late` that only a batch does that has not been read yet. `report` receives an event for
+    every command that has a result.
     """
 
     def __init__(
@@ -267,10 +264,8 @@ class Boundary:
     def has_work(self, *, wanted: bool = True) -> bool:
         """Return whether a step may be taken: quota, data and pending merges allow one.
 
-        Without quota or leases, the values that were to be adopted later are adopted now.
-
-        Args:
-            wanted: whether whoever steps would take one.
+        Without quota or leases, the values that were to be adopted later are adopted now. `wanted`
+        says whether whoever steps would take one.
         """
         tokens = self.data.next_tokens()
         unused = tokens is not None and self.tokens + tokens <= self._until_tokens

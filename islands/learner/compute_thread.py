@@ -35,13 +35,10 @@ STAYS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryErr
 
 
 class ComputeThread:
-    """The one thread that owns a device.
+    """The one thread that owns a device, on which `make_trainer` is called.
 
-    Args:
-        make_trainer: builds the trainer; called on that thread.
-        name: the learner's name, which its threads carry.
-        kept: file that keeps the moments for a later process of this name, if there is one.
-        commands: where commands wait for their boundary; by default on this host alone.
+    `kept` keeps the moments for a later process of this name. Commands wait for their boundary in
+    `commands`, by default on this host alone.
     """
 
     def __init__(

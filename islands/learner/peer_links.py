@@ -41,13 +41,7 @@ class _Session:
 
 
 class PeerLinks:
-    """The links of one learner to others.
-
-    Args:
-        known: returns a learner of the roster by name.
-        listed: returns all learners of the roster.
-        receive: called with the name of a neighbour and its message.
-    """
+    """The links of one learner to others: `known` has those of the roster by name, `listed` all."""
 
     def __init__(
         self,

@@ -152,12 +152,8 @@ class SteppedCompute:
     ) -> bool:
         """Carry out the commands at a boundary, and wait for as long as no step may be taken.
 
-        Args:
-            until: the condition to wait for, where no step is to follow.
-            also: done at each boundary when all else was carried out.
-
-        Returns:
-            Whether a step may be taken, or the condition holds. False: the learner ended.
+        `until` is the condition to wait for, where no step is to follow; `also` is done at each
+        boundary when all else was carried out. False: the learner ended.
         """
         while not self.stopped:
             self._carry_out(TO_STEP if until is None else TO_WAIT)

@@ -15,8 +15,8 @@ from islands.files.disk import Disk
 from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER
 from islands.protocol.membership import Credentials
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.supervisor.launching import LEARNERS
 from islands.protocol.supervisor.memory import SupervisorMemory
+from islands.protocol.supervisor.state import LEARNERS
 from islands.run.run_end import ExitResponse, RunEnd, has_live_syncer, still_compiles
 from islands.supervisor.actor import Hooks, SupervisorActor
 

@@ -38,7 +38,7 @@ from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER, Role
 from islands.protocol.messages.control import Note, StepFigures
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.supervisor.eviction import MemberRecord
-from islands.protocol.supervisor.launching import LEARNERS
+from islands.protocol.supervisor.state import LEARNERS
 from islands.protocol.tape.member_entries import ProcessEnded
 from islands.protocol.tape.process_entries import Damaged, ProcessBegan
 from islands.run.composition import Cluster, ClusterSpec

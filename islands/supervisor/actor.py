@@ -20,12 +20,10 @@ from islands.protocol.messages.control import CommandAnswer, Note, StepFigures
 from islands.protocol.messages.membership import Heartbeat, HeartbeatAck, Join, Joined
 from islands.protocol.sessions import Received
 from islands.protocol.supervisor import actions, events
-from islands.protocol.supervisor.eviction import tick_s
-from islands.protocol.supervisor.launching import LEARNERS
+from islands.protocol.supervisor.eviction import Restarts, tick_s
 from islands.protocol.supervisor.membership import ends_the_run
 from islands.protocol.supervisor.memory import MESSAGES, SupervisorMemory
-from islands.protocol.supervisor.restarts import Restarts
-from islands.protocol.supervisor.state import SupervisorState
+from islands.protocol.supervisor.state import LEARNERS, SupervisorState
 from islands.protocol.tape import process_entries
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.member_entries import Killed
@@ -72,18 +70,11 @@ NOTE_EARLY_CHARACTERS_MAX = 1024
 
 
 class SupervisorActor(RoleActor[events.Event]):
-    """The actor of one start of the supervisor.
+    """The actor of one start of the supervisor, which keeps its epoch on `disk`.
 
-    Args:
-        name: its name in the run.
-        context: settings, layout, network and tape of its process.
-        disk: storage of its epoch.
-        credentials: the run's key, which signs admissions and verifies proofs.
-        launched: names of the processes that its host starts.
-        kinds: kinds of learners that an operator can add, if any are launched.
-        syncers: addresses of syncers that are known beforehand.
-        spec: the run spec and the run plan as JSON; if None, requests for them are refused.
-        hooks: callbacks into its host.
+    Its host starts the processes `launched`, and an operator can add learners of these `kinds`, if
+    any are launched. `syncers` are addresses that are known beforehand, `spec` is the run spec and
+    the run plan as JSON; if None, requests for them are refused.
     """
 
     def __init__(

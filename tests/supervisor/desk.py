@@ -11,10 +11,9 @@ from islands.protocol.sessions import Received
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.supervisor import events
 from islands.protocol.supervisor.actions import Action, KillProcess, Send, StartProcess
-from islands.protocol.supervisor.launching import LEARNERS
+from islands.protocol.supervisor.eviction import Restarts
 from islands.protocol.supervisor.memory import SupervisorMemory
-from islands.protocol.supervisor.restarts import Restarts
-from islands.protocol.supervisor.state import SupervisorState
+from islands.protocol.supervisor.state import LEARNERS, SupervisorState
 from islands.protocol.tape.entry import Record
 
 FINGERPRINT = "same everywhere"

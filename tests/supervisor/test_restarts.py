@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.protocol.supervisor.restarts import (
+from islands.protocol.supervisor.eviction import (
     DELAY_MAX_S,
     FIRST_DELAY_S,
     HOUR_S,

@@ -33,9 +33,9 @@ from islands.protocol.supervisor.actions import (
     SendRunSpec,
     StartProcess,
 )
+from islands.protocol.supervisor.eviction import ALIKE_MAX
 from islands.protocol.supervisor.membership import ASKED_S, ASKING_MAX
 from islands.protocol.supervisor.memory import ENDED_REMEMBERED, ORDERS_REMEMBERED
-from islands.protocol.supervisor.restarts import ALIKE_MAX
 from tests.supervisor.desk import Desk, beat, killed, recorded, sent, started
 
 # ------------------------------------------------------------------------------------- admission

@@ -287,8 +287,7 @@ class Pulls:
     def unanswered(self, fragment: int, ticket: Ticket) -> bool:
         """Reopen a pull whose answer the link did not take: when it is repeated, or after a step.
 
-        Returns:
-            False if a later pull of its fragment has ended it, so that it is to be declined.
+        False: a later pull of its fragment has ended it, so that it is to be declined.
         """
         pull = self.answered.get(fragment)
         if pull is not None and pull.ticket == ticket:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:  # the memory holds its schedule
 class Schedule:
     """The default, of a learner that waits for nobody; other schedules override what differs.
 
-    Attributes:
-        announces: whether the supervisor is to hear of the first step at once.
+    If it `announces`, the supervisor is to hear of the first step at once.
     """
 
     announces = False

@@ -41,12 +41,7 @@ STEPS_COMPILING = 2
 class LearnerState(LearnerMemory):
     """The state of one learner process, which the actor may read but never write.
 
-    Args:
-        settings: settings of the run, the same for all its members.
-        name: the learner's name, unique in the run.
-        fingerprint: digest of the model's layout, which the supervisor compares with its own.
-        fragments: P, the number of fragments in the plan.
-        kept: moments that an earlier process of this name left on disk, if there are any.
+    `fragments` is P, `kept` are moments that an earlier process of this name left on disk.
     """
 
     def __init__(

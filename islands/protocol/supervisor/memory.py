@@ -11,8 +11,7 @@ from islands.protocol.messages.membership import Member, MembershipChanged
 from islands.protocol.sessions import Handlers
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.actions import Action, Send
-from islands.protocol.supervisor.eviction import MemberRecord, Stalls
-from islands.protocol.supervisor.restarts import Restarts
+from islands.protocol.supervisor.eviction import MemberRecord, Restarts, Stalls
 from islands.protocol.tape.entry import Entry, Record
 
 ENDED_REMEMBERED = 32
