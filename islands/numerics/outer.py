@@ -111,7 +111,7 @@ class Sgd:
         DiLoCo (arXiv 2311.08105), OuterOpt; its lineage uses η = 0.7, μ = 0.9.
 
     Deviation:
-        The defaults take the direction as it is; see `islands.protocol.settings.outer`.
+        The defaults take the direction as it is; see `islands.protocol.syncer.stability`.
     """
 
     learning_rate: float = 1.0

@@ -18,8 +18,8 @@ from islands.numerics.codecs import size_bytes
 from islands.numerics.outer import state_values
 from islands.protocol.settings.choices import MergeRule, Pattern, Precision, Trigger
 from islands.protocol.settings.gossip import neighbours_mean
-from islands.protocol.settings.outer import overlong_because
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.stability import overlong_because
 
 SNAPSHOTS_PER_FRAGMENT = 2
 SLOTS = 2

@@ -9,8 +9,8 @@ import pytest
 from islands.layout.leaves import Unit
 from islands.numerics.outer import merge_with, outer_optimizer
 from islands.protocol.settings.choices import MergeRule
-from islands.protocol.settings.outer import (
-    OuterSettings,
+from islands.protocol.settings.outer import OuterSettings
+from islands.protocol.syncer.stability import (
     gain_max,
     learning_rate_max,
     overlong_because,
