@@ -111,7 +111,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ),
     ("bytes_sent", "admitted"): Bound(
         *(4096, "each version once for each session; moments of the donor that it was told alone"),
-        *("islands/protocol/syncer/recipients.py", "is_owed"),
+        *("islands/protocol/syncer/commits.py", "is_owed"),
     ),
     ("bytes_sent", "gossip"): Bound(
         4096, "one share for each round and neighbour, again if it is wanted", EXCHANGES, "REPEATS"
@@ -143,7 +143,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
     ("granted", "viewer"): Bound(0, "the page can only be looked at", PAGE, "METHOD_NOT_ALLOWED"),
     ("granted", "token"): Bound(
         *(0, "nothing without a credential that the supervisor signed"),
-        *("islands/protocol/credentials.py", "genuine"),
+        *("islands/protocol/membership.py", "genuine"),
     ),
     ("granted", "admitted"): Bound(
         *(333_333, "no more than an equal share of what is left; 256 shards"),

@@ -260,15 +260,15 @@ PARTS = {
     "round_": "rounds.py",
     "versions": "versions.py",
     "journal": "journalling.py",
-    "health": "health.py",
+    "health": "timeouts.py",
     "closing": "memory.py",
 }
 # What a journal record holds is written by the rules that decide it.
 DURABLE = {
-    "closing.py": ("finished", "reported", "stopping"),
+    "closing.py": ("finished", "reported", "stopping", "paused", "elapsed_s"),
     "commits.py": ("merges", "staleness_sum", "participants_sum", "present_sum", "belated_tokens"),
+    "journalling.py": ("finished", "reported", "stopping", "fence", "begun"),
     "memory.py": ("sequence", "clock"),
-    "pausing.py": ("paused", "elapsed_s"),
     "scheduling.py": ("round",),
     "sessions.py": ("rejoins",),
 }
@@ -281,7 +281,7 @@ MUTATORS = (
 
 def field_owners(source: Source) -> Iterator[str]:
     """A field of the syncer's memory is written by its owner, and by nobody else."""
-    if source.name.parent != OWNING_ROOM or source.name.name == "recovery.py":
+    if source.name.parent != OWNING_ROOM:
         return
     for node in ast.walk(source.tree):
         for place in written(node):

@@ -1,1 +1,1 @@
-"""What the actors of all roles share."""
+"""What the actors of all roles have in common."""

@@ -27,13 +27,13 @@ class Worker(Protocol):
 
 
 class ThreadWorker:
-    """A worker with so many threads (`places`), which begin with the first pieces of work.
+    """A worker with so many `threads`, which begin with the first pieces of work.
 
     Args:
         name: prefix of the threads' names.
         failed: called on the loop with an exception that the work, or its `done`, raised.
         finish: whether `close` waits for work that has begun, as it must if that writes files.
-        places: number of threads.
+        threads: the number of threads.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class ThreadWorker:
         failed: Callable[[BaseException], object],
         *,
         finish: bool = True,
-        places: int = 1,
+        threads: int = 1,
     ) -> None:
         self._finish = finish
         self._closed = False
-        self._pool = ThreadPoolExecutor(places, thread_name_prefix=name)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._failed = failed
 
     def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
@@ -95,8 +95,8 @@ def ended_by(error: BaseException | None) -> ProcessEnd:
     if error is None:
         return ProcessEnd()
     detail = error.detail if isinstance(error, IslandsError) else ""
-    told = f"{type(error).__name__}: {error}"
-    return ProcessEnd(exit_code_of(error), told, str(error), detail, error)
+    text = f"{type(error).__name__}: {error}"
+    return ProcessEnd(exit_code_of(error), text, str(error), detail, error)
 
 
 class Launcher(Protocol):

@@ -1,11 +1,15 @@
-"""The base of all roles' actors: their context, and how they send, record and end."""
+"""The base of all roles' actors: their context, the links they dial and accept, and how they end.
+
+A connection's number is never reused. Texts that a role repeats in its answers, on its tape and in
+its records are bounded here: a message with a longer one ends its link.
+"""
 
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from typing import TypeVar
 
 import msgspec
@@ -15,6 +19,7 @@ from islands.files.tape_writing import Tape
 from islands.layout.leaves import Layout
 from islands.protocol.errors import InvariantError, IslandsError
 from islands.protocol.messages.control import Note
+from islands.protocol.messages.membership import TEXTS_MAX
 from islands.protocol.settings.run import REDIAL_LONGEST_S, RunSettings
 from islands.protocol.tape.entry import Entry, Notable
 from islands.protocol.tape.process_entries import Failed, KeptOut, Refused
@@ -22,9 +27,9 @@ from messaging.actors.actor import Actor
 from messaging.actors.scope import Scope
 from messaging.clock import Clock, LoopClock
 from messaging.envelope import Envelope
-from messaging.errors import EncodeError
+from messaging.errors import EncodeError, LinkClosed
 from messaging.links.dialer import Dialer
-from messaging.links.link import Lane, Link, Network
+from messaging.links.link import Lane, Link, Listener, Network
 from messaging.links.link_state import DialSettings
 from messaging.plain_text import plain
 from messaging.websocket.security import Keyring
@@ -53,19 +58,11 @@ ENTRIES_PER_S = 20
 class Context:
     """The surroundings that an actor is given.
 
-    Args:
-        settings: settings of the run.
-        layout: layout of the model.
-        network: opens links to other processes.
-        tape: records the actor's decisions.
-        supervisor: address of the supervisor, or several that are tried in turn.
-        origin_s: the time at which the run began; tape times count from here.
-        clock: has the times of tape entries. A process's is finer than its event loop's, which
-            does not move while several events are handled.
-        reports: whether the supervisor is in another process, and must be sent what its run folder
-            keeps: notable entries of the tape, and step figures.
-        peers: opens links to learners that gossip; None: `network` does.
-        keyring: what those links show, and accept, in place of the run's token.
+    The addresses of the `supervisor` are tried in turn. Tape times count from `origin_s`, on a
+    `clock` that is finer than the event loop's, which does not move while several events are
+    handled. With `reports`, the supervisor is in another process, and must be sent what its run
+    folder keeps: notable entries of the tape, and step figures. `peers` opens links to learners
+    that gossip (None: `network` does), which show and accept the `keyring`, not the run's token.
     """
 
     settings: RunSettings
@@ -265,3 +262,86 @@ class EntryLimit:
             return None
         before, self._left_out = self._left_out, 0
         return before
+
+
+READ_AT_ONCE = 16
+"""Envelopes read from one link before the readers of other links have their turn."""
+
+
+def too_long(body: object) -> str | None:
+    """Return why a message is not received, since a text in it is too long; None if it is."""
+    for name, most in TEXTS_MAX.items():
+        text = getattr(body, name, None)
+        if isinstance(text, str) and len(text) > most:
+            return f"a {name} of {len(text)} characters; at most {most} are allowed"
+    return None
+
+
+class LinkAcceptor:
+    """The links that others opened, by connection.
+
+    `room` waits until there is room for one more envelope (backpressure): meanwhile others wait in
+    the link, whose own bounds slow its peer down. `receive` gets the number of the connection and
+    every envelope, in order, and `lost` the number of every connection that has ended.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        scope: Scope,
+        *,
+        room: Callable[[], Awaitable[None]],
+        receive: Callable[[int, Envelope], None],
+        lost: Callable[[int], None],
+    ) -> None:
+        self._listener = listener
+        self._scope = scope
+        self._room = room
+        self._receive = receive
+        self._lost = lost
+        self._links: dict[int, Link] = {}
+        self._connections = 0
+        scope.spawn(self._accept(), "accept")
+
+    def link(self, connection: int) -> Link | None:
+        """The link of a connection; None once it is closed."""
+        return self._links.get(connection)
+
+    def drop(self, connection: int, reason: str) -> None:
+        """Close a link, and receive nothing more from it; do nothing if it is gone."""
+        link = self._links.pop(connection, None)
+        if link is not None:
+            link.close(reason)
+
+    def close(self, reason: str) -> None:
+        self._listener.close()
+        for connection in sorted(self._links):
+            self.drop(connection, reason)
+
+    async def _accept(self) -> None:
+        while True:  # until the listener closes
+            try:
+                link = await self._listener.accept()
+            except LinkClosed:
+                return
+            self._connections += 1
+            self._links[self._connections] = link
+            self._scope.spawn(self._read(self._connections, link), f"link-{self._connections}")
+
+    async def _read(self, connection: int, link: Link) -> None:
+        try:
+            for number in count(1):  # until the link is lost
+                envelope = await link.receive()
+                await self._room()
+                long = too_long(envelope.body)
+                if long is not None:
+                    self.drop(connection, long)
+                if connection in self._links:  # not dropped, now or while there was no room
+                    self._receive(connection, envelope)
+                if number % READ_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        except LinkClosed:
+            pass
+        finally:
+            self._links.pop(connection, None)
+            self._lost(connection)

@@ -20,7 +20,7 @@ from msgspec import ValidationError, convert
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import Role
 from islands.protocol.settings.setting import Setting, check_ranges
-from islands.protocol.supervisor.launching import LEARNERS
+from islands.protocol.supervisor.state import LEARNERS
 from islands.settings.groups import ISLANDS_MOST, check_name
 
 ENGINES: Mapping[str, str] = {

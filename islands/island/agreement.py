@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Iterable, MutableSequence
 from dataclasses import dataclass, field
 
-from islands.learner.commands import Arrival, BookCopy, enqueue
+from islands.learner.compute import Arrival, BookCopy, enqueue
 from islands.protocol.learner.actions import AdoptValue, EngineAction
 
 AHEAD = 2

@@ -26,7 +26,7 @@ from islands.island.agreement import (
     Leader,
     LogEntry,
 )
-from islands.learner.commands import STEPPING, TO_LEAVE, TO_STEP, Arrival, BookCopy
+from islands.learner.compute import STEPPING, TO_LEAVE, TO_STEP, Arrival, BookCopy
 from islands.protocol.errors import InvariantError
 from islands.protocol.learner import actions
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from islands.island.host_watchdog import BY_ANOTHER
-from islands.learner.commands import Arrival
+from islands.learner.compute import Arrival
 from islands.protocol.errors import FAILED, OF_NO_USE, IslandsError, exit_code_of
 from islands.protocol.messages.multihost import HostHello
 from islands.protocol.messages.registry import PROTOCOL

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from islands.island.forming import named
-from islands.learner.commands import STEPPING
+from islands.learner.compute import STEPPING
 from islands.tasks.data.batch_source import ARRIVING, READING
 
 SILENT_TICKS = 10

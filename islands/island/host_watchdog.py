@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from islands.protocol.errors import DONE, FAILED, OF_NO_USE, UnreachableError
 from islands.protocol.settings.run import Timing
-from islands.protocol.supervisor.restarts import Restarts
+from islands.protocol.supervisor.eviction import Restarts
 from islands.run.hosting.process_runtime import (
     SAME_SIGNAL_S,
     SIGNALLED,
@@ -124,7 +124,7 @@ class HostWatchdog:
                 return FAILED if code == NO_HUB else code
             delay_s = delay_before_restart_s(self._restarts, code, loop.time())
             if delay_s is None:
-                say(f"{self._who}: it {self._restarts.told}, so it is not started again")
+                say(f"{self._who}: it {self._restarts.gave_up_because}, so it is not started again")
                 return FAILED
             say(f"{self._who}: {_ended(code)}; the island starts again")
             with contextlib.suppress(TimeoutError):

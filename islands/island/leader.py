@@ -11,15 +11,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from islands.actors.acceptor import LinkAcceptor
 from islands.actors.ports import Worker
+from islands.actors.role_actor import LinkAcceptor
 from islands.island.agreement import LogEntry
 from islands.island.commands import LeaderCommands, arrays_of, body_of, with_arrays
 from islands.island.forming import Ended, disagreement, misfit, named
 from islands.island.health import Health
 from islands.island.shares import Gathering, HostShares, assembled, cut
-from islands.learner.commands import Arrival, BookCopy
-from islands.learner.compute import Compute, ComputeEvent, Post
+from islands.learner.compute import Arrival, BookCopy, Compute, ComputeEvent, Post
 from islands.protocol.errors import DONE, FAILED, OF_NO_USE
 from islands.protocol.learner.actions import AdoptValue, EngineAction
 from islands.protocol.learner.events import SnapshotTaken, ValueRead

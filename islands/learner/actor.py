@@ -30,11 +30,10 @@ from islands.protocol.gossip.gossip import Gossip
 from islands.protocol.identities import LearnerName, Phase, Ticket
 from islands.protocol.learner import actions, events
 from islands.protocol.learner.memory import FROM_SUPERVISOR, FROM_SYNCER
-from islands.protocol.learner.reports import Figures, Narrator, reported
-from islands.protocol.learner.state import LearnerState
+from islands.protocol.learner.state import Figures, LearnerState, Narrator, reported
 from islands.protocol.messages import training
 from islands.protocol.messages.membership import Leave
-from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import StateOffer, StateRequest
 from islands.protocol.settings.choices import Precision
 from islands.protocol.tape import learner_entries, process_entries
 from islands.protocol.tape.entry import Record
@@ -47,16 +46,10 @@ Item = events.Event | ComputeEvent
 
 
 class LearnerActor(RoleActor[Item]):
-    """The actor of one learner.
+    """The actor of one learner, whose name is unique in the run.
 
-    Args:
-        name: the learner's name, unique in the run.
-        context: settings, layout, network and tape of the run.
-        compute: drives the learner's device.
-        worker: does arithmetic off the event loop, in order.
-        rng: source of the jitter between attempts to dial.
-        say: receives sentences for the person at the terminal.
-        kept: the checkpoint in which an earlier process of this name left its moments.
+    `say` receives sentences for the person at the terminal; `kept` is the checkpoint in which an
+    earlier process of this name left its moments. `rng` draws the jitter between attempts to dial.
     """
 
     def __init__(

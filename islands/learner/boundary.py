@@ -1,4 +1,4 @@
-"""A boundary between two steps: it carries out commands, and says whether a step follows.
+"""A boundary between two steps: it carries out commands, and says whether data allow a step.
 
 In order, it carries out the commands that arrived, then takes snapshots of the planned fragments,
 then pieces of moments that a peer waits for. It waits for the device only to read a value or load
@@ -6,7 +6,7 @@ moments, once before the first step. Totals count dispatched steps over the life
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Protocol, TypeVar, assert_never
@@ -14,20 +14,116 @@ from typing import Protocol, TypeVar, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.learner.step_data import StepData
-from islands.model.interfaces import Model, Snapshot
+from islands.model.interfaces import Model, Snapshot, Trainer
 from islands.numerics.codecs import decode
 from islands.protocol.errors import InvariantError
 from islands.protocol.gossip import actions as gossip_actions
 from islands.protocol.gossip.events import WorkGathered
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner import actions, events
-from islands.protocol.learner.learning_rate_clock import clock_of
+from islands.protocol.learner.schedule import clock_of
 from islands.protocol.messages.training import Merged
 from islands.protocol.ranges import Ranges
 from islands.protocol.settings.choices import SnapshotPrecision
 from islands.protocol.settings.run import RunSettings
+from islands.tasks.data.batch_source import BatchSource, key_of
+from islands.tasks.data.shards import ShardKey
 from messaging.codec.tensors import as_buffer
+
+
+class StepData:
+    """The data of steps, of so many tokens each; only subclasses read the leases.
+
+    `leases` are those that are held, with the positions of the steps that were counted.
+    """
+
+    def __init__(self, tokens: int) -> None:
+        self.leases: tuple[Lease, ...] = ()
+        self._tokens = tokens
+
+    def follow(self, leases: Sequence[Lease]) -> None:
+        """Replace the leases; positions reached here outrank older ones that come back."""
+        self.leases = tuple(leases)
+
+    def next_tokens(self) -> int | None:
+        """Return the tokens of the next step, or the least of one whose batch may yet come.
+
+        None: the leases have no data for a step.
+        """
+        return self._tokens
+
+    def ready(self) -> bool:
+        """Read the next batch unless it was read; return whether there is one."""
+        return True
+
+    @property
+    def expecting(self) -> bool:
+        """Whether there is no batch, and one may come without another lease."""
+        return False
+
+    def booked(self) -> None:
+        """Count what was taken for the last step."""
+
+
+class TrainerData(StepData):
+    """The batches of the leases, as a trainer reads them; by default when they are needed."""
+
+    def __init__(self, trainer: Trainer, source: BatchSource | None = None) -> None:
+        super().__init__(1)
+        self._tokens_of = trainer.tokens
+        self._source = source or BatchSource(trainer.batches)
+        self._reading: ShardKey | None = None
+        self._batch: object | None = None
+        self._position = 0
+
+    def follow(self, leases: Sequence[Lease]) -> None:
+        reached = {key_of(lease): lease for lease in self.leases}
+        self.leases = tuple(max(lease, reached.get(key_of(lease), lease)) for lease in leases)
+        if not any(
+            key_of(lease) == self._reading and lease.position < self._position
+            for lease in self.leases
+        ):
+            self._batch = None
+        self._source.follow([lease for lease in self.leases if not lease.done])
+
+    def next_tokens(self) -> int | None:
+        if self._batch is None:
+            self._fetch()
+        if self._batch is None:
+            return super().next_tokens() if self.expecting else None
+        return self._tokens_of(self._batch)
+
+    def ready(self) -> bool:
+        return self._batch is not None
+
+    @property
+    def expecting(self) -> bool:
+        return self._batch is None and self._source.expecting
+
+    def take(self) -> object:
+        batch, self._batch = self._batch, None
+        assert batch is not None, "the boundary was not asked"
+        return batch
+
+    def booked(self) -> None:
+        self._reached(done=False)
+
+    def _fetch(self) -> None:
+        while (taken := self._source.take()) is not None:  # each turn ends a lease, or returns
+            self._reading, self._position = taken.shard, taken.position
+            if taken.batch is not None:
+                self._batch = taken.batch
+                return
+            self._reached(done=True)
+
+    def _reached(self, *, done: bool) -> None:
+        self.leases = tuple(
+            Lease(lease.pass_index, lease.shard, self._position, done)
+            if key_of(lease) == self._reading
+            else lease
+            for lease in self.leases
+        )
+
 
 T = TypeVar("T", bound=np.generic)
 
@@ -39,7 +135,7 @@ PIECES_PER_BOUNDARY = 2
 """Pieces of moments that one boundary copies, so that a large state is spread over many."""
 
 
-def share_of(value: NDArray[T], ranges: Ranges) -> NDArray[T]:
+def part_of(value: NDArray[T], ranges: Ranges) -> NDArray[T]:
     """Return the elements of a flat value in some ranges; a view of it where they are one range."""
     if len(ranges) == 1:
         return value[slice(*ranges[0])]
@@ -48,7 +144,7 @@ def share_of(value: NDArray[T], ranges: Ranges) -> NDArray[T]:
 
 @dataclass(frozen=True, slots=True)
 class PendingSnapshot:
-    """A snapshot in transit to the host; that of a `round` is a share for neighbours."""
+    """A snapshot in transit to the host; that of a `round` is for neighbours."""
 
     fragment: FragmentIndex
     base: Version
@@ -111,11 +207,8 @@ class Boundary:
     """Carries out commands on a model between its steps, allows these, and counts them.
 
     After `has_work` found none, `waiting` says that only a pending merge keeps it from stepping,
-    and `late` that only a batch does that has not been read yet.
-
-    Args:
-        data: of the steps.
-        report: receives an event for every command that has a result.
+    and `late` that only a batch does that has not been read yet. `report` receives an event for
+    every command that has a result.
     """
 
     def __init__(
@@ -171,10 +264,8 @@ class Boundary:
     def has_work(self, *, wanted: bool = True) -> bool:
         """Return whether a step may be taken: quota, data and pending merges allow one.
 
-        Without quota or leases, the values that were to be adopted later are adopted now.
-
-        Args:
-            wanted: whether whoever steps would take one.
+        Without quota or leases, the values that were to be adopted later are adopted now. `wanted`
+        says whether whoever steps would take one.
         """
         tokens = self.data.next_tokens()
         unused = tokens is not None and self.tokens + tokens <= self._until_tokens
@@ -325,7 +416,7 @@ class Boundary:
             settings = self._settings
             kept = adopt.sent_precision or settings.precision.of_snapshots
             whole = decode(adopt.sent, held.size, kept, held.averages, settings.top_k_share)
-            sent = share_of(whole, self.model.share(fragment))
+            sent = part_of(whole, self.model.share(fragment))
         lost = self._settings.feeds_back  # what the codec lost is in the local value, and stays
         if self._began_at[fragment] == self.steps and not lost:  # avoid rounding errors
             self.model.adopt(fragment, _floats(adopt.payload))

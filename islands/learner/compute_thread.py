@@ -7,10 +7,18 @@ thread waits for snapshots, and a third one reads batches, off the step's critic
 import threading
 from collections.abc import Callable
 
-from islands.learner.commands import STEPPING, Commands, LocalCommands
-from islands.learner.compute import CheckpointWritten, ComputeFailed, Outlet, Post, made
+from islands.learner.boundary import TrainerData
+from islands.learner.compute import (
+    STEPPING,
+    CheckpointWritten,
+    Commands,
+    ComputeFailed,
+    LocalCommands,
+    Outlet,
+    Post,
+    made,
+)
 from islands.learner.moments import CheckpointFile, CheckpointWriter
-from islands.learner.step_data import TrainerData
 from islands.learner.stepped_compute import SteppedCompute
 from islands.model.interfaces import Model, PendingStep, Trainer, first_pass
 from islands.model.memory_faults import compute_failure, lacks_memory
@@ -27,13 +35,10 @@ STAYS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryErr
 
 
 class ComputeThread:
-    """The one thread that owns a device.
+    """The one thread that owns a device, on which `make_trainer` is called.
 
-    Args:
-        make_trainer: builds the trainer; called on that thread.
-        name: the learner's name, which its threads carry.
-        kept: file that keeps the moments for a later process of this name, if there is one.
-        commands: where commands wait for their boundary; by default on this host alone.
+    `kept` keeps the moments for a later process of this name. Commands wait for their boundary in
+    `commands`, by default on this host alone.
     """
 
     def __init__(

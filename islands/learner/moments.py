@@ -48,12 +48,10 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class CheckpointFile:
-    """The checkpoint file of one learner in one run.
+    """The checkpoint file in a learner's folder.
 
-    Args:
-        folder: the learner's folder, in which the file lies.
-        run: the run's name and what distinguishes it from others of that name; moments of another
-            run are ignored.
+    `run` is the run's name and what distinguishes it from others of that name; moments of another
+    run are ignored.
     """
 
     def __init__(self, folder: Path, run: str) -> None:
@@ -94,13 +92,9 @@ class CheckpointFile:
 
 
 class CheckpointWriter:
-    """Writes one learner's moments to disk at intervals while it steps, and at its end.
+    """Writes one learner's moments to disk while it steps, `interval_s` apart, and at its end.
 
-    Args:
-        file: the file to write.
-        clock: measures the intervals.
-        outcome: called, on any thread, with the error of a write, or "" for success.
-        interval_s: least time between two writes.
+    `outcome` is called, on any thread, with the error of a write, or "" for success.
     """
 
     def __init__(

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from islands.actors.acceptor import LinkAcceptor
-from islands.actors.role_actor import RoleActor
+from islands.actors.role_actor import LinkAcceptor, RoleActor
 from islands.protocol.identities import Incarnation, LearnerName
 from islands.protocol.messages.gossip import GOSSIP_TYPES, PeerHello
 from islands.protocol.messages.membership import Member
@@ -42,13 +41,7 @@ class _Session:
 
 
 class PeerLinks:
-    """The links of one learner to others.
-
-    Args:
-        known: returns a learner of the roster by name.
-        listed: returns all learners of the roster.
-        receive: called with the name of a neighbour and its message.
-    """
+    """The links of one learner to others: `known` has those of the roster by name, `listed` all."""
 
     def __init__(
         self,

@@ -15,19 +15,24 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 
-from islands.learner.boundary import Boundary, Dispatched, Running
-from islands.learner.commands import TO_STEP, TO_WAIT, BookCopy, Commands, LocalCommands, enqueue
+from islands.learner.boundary import Boundary, Dispatched, Running, StepData
 from islands.learner.compute import (
     FIRST_STEPS_COMPILE,
     STARVED_AFTER_S,
+    TO_STEP,
+    TO_WAIT,
+    BookCopy,
+    Commands,
     ComputeFailed,
+    CopyThread,
+    LocalCommands,
+    OrderedThread,
     Outlet,
     Post,
     StepReport,
+    enqueue,
     made,
 )
-from islands.learner.copying import CopyThread, OrderedThread
-from islands.learner.step_data import StepData
 from islands.model.interfaces import Model
 from islands.model.memory_faults import memory_told
 from islands.protocol.learner.actions import AllowSteps, EngineAction
@@ -147,12 +152,8 @@ class SteppedCompute:
     ) -> bool:
         """Carry out the commands at a boundary, and wait for as long as no step may be taken.
 
-        Args:
-            until: the condition to wait for, where no step is to follow.
-            also: done at each boundary when all else was carried out.
-
-        Returns:
-            Whether a step may be taken, or the condition holds. False: the learner ended.
+        `until` is the condition to wait for, where no step is to follow; `also` is done at each
+        boundary when all else was carried out. False: the learner ended.
         """
         while not self.stopped:
             self._carry_out(TO_STEP if until is None else TO_WAIT)

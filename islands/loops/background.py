@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from islands.layout.loop_layout import LoopLayout
-from islands.learner.commands import Commands
+from islands.learner.compute import Commands
 from islands.learner.stepped_compute import SteppedCompute
 from islands.run.learner_process import (
     FetchedRun,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from islands.layout.leaves import Layout
 from islands.layout.loop_layout import SHARDS, LoopLayout
-from islands.learner.step_data import StepData
+from islands.learner.boundary import StepData
 from islands.learner.stepped_compute import SteppedCompute
 from islands.loops.background import Background
 from islands.loops.host_background import HostBackground, host_of

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.learner.step_data import StepData
+from islands.learner.boundary import StepData
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.identities import Lease
 from islands.tasks.data.batch_source import key_of

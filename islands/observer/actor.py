@@ -22,18 +22,12 @@ from messaging.links.link import Link
 
 
 class ObserverActor(RoleActor[observer.Event]):
-    """The actor of one observer.
+    """The actor of one observer, whose name is unique in the run.
 
-    Args:
-        name: the observer's name, unique in the run.
-        context: settings, layout, network and tape of the run.
-        worker: takes in updates off the event loop.
-        evaluator: runs evaluations, which may take minutes in which values arrive.
-        evaluate: computes a model's figures from one flat value per fragment.
-        report: called with every evaluation: which values were judged, and their figures.
-        failed: called with the error that the user has to mend, if an evaluation failed.
-        interval_s: least time between the beginnings of two evaluations.
-        rng: source of the jitter between attempts to dial.
+    `worker` takes in updates, and `evaluator` runs `evaluate` on one flat value per fragment, which
+    may take minutes in which values arrive; evaluations begin `interval_s` apart at least. `report`
+    is called with the values that were judged and their figures, `failed` with the error that the
+    user has to mend. `rng` draws the jitter between attempts to dial.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The protocol: every rule of a run as a decision, by place pure.
+"""The protocol: every rule of a run as a pure decision.
 
 It needs `msgspec` and nothing else.
 """

@@ -1,8 +1,8 @@
-"""Statistics of a stream of measured times and rates, in bounded memory."""
+"""Statistics in bounded memory: of measured times and rates, and of how often one link was lost."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import ceil, floor, log10
+from math import ceil, floor, inf, log10
 
 NEWEST_WEIGHT = 0.2
 PER_DECADE = 100
@@ -56,3 +56,30 @@ class DurationHistogram:
                 upper = 10 ** ((index + 1) / PER_DECADE)
                 return float(min(self.largest_s, upper))
         return 0.0
+
+
+WITHIN_S = 120.0
+LOSSES_LEAST = 3
+LOSSES_KEPT = 128
+UNSTEADY = (
+    "was lost {} times in two minutes, and dialled again each time: something on the way ends "
+    "it, such as a balancer, a NAT or a VPN that forgets it, or a path that drops large packets"
+)
+"""The sentence about such a link; it stands behind the name of the link."""
+
+
+@dataclass(slots=True)
+class LostLinks:
+    """The times of the newest losses of one link, and when people were informed last."""
+
+    at_s: list[float] = field(default_factory=list)
+    reported_s: float = -inf
+
+    def lost(self, now_s: float) -> int | None:
+        """Count a loss; return how many there were in two minutes, if it is time to say that."""
+        newest = [at_s for at_s in self.at_s if now_s - at_s < WITHIN_S]
+        self.at_s = [*newest[1 - LOSSES_KEPT :], now_s]
+        if len(self.at_s) < LOSSES_LEAST or now_s - self.reported_s < WITHIN_S:
+            return None
+        self.reported_s = now_s
+        return len(self.at_s)

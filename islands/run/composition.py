@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Context
 from islands.files.disk import Disk
-from islands.protocol.credentials import Credentials
 from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER
+from islands.protocol.membership import Credentials
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.supervisor.launching import LEARNERS
 from islands.protocol.supervisor.memory import SupervisorMemory
+from islands.protocol.supervisor.state import LEARNERS
 from islands.run.run_end import ExitResponse, RunEnd, has_live_syncer, still_compiles
-from islands.supervisor.actor import SupervisorActor
-from islands.supervisor.hooks import Hooks
+from islands.supervisor.actor import Hooks, SupervisorActor
 
 KILL_S = 10.0
 """How long to wait for a killed process to end; one that hangs in the kernel may never end."""
@@ -83,7 +82,7 @@ class Cluster:
             launched=self.spec.launched,
             kinds=self.spec.kinds,
             syncers=syncers,
-            told=told,
+            spec=told,
             hooks=replace(
                 hooks or Hooks(),
                 start=self.start,

@@ -38,7 +38,7 @@ from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER, Role
 from islands.protocol.messages.control import Note, StepFigures
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.supervisor.eviction import MemberRecord
-from islands.protocol.supervisor.launching import LEARNERS
+from islands.protocol.supervisor.state import LEARNERS
 from islands.protocol.tape.member_entries import ProcessEnded
 from islands.protocol.tape.process_entries import Damaged, ProcessBegan
 from islands.run.composition import Cluster, ClusterSpec
@@ -55,9 +55,9 @@ from islands.settings.host import HubOptions, RunOptions, SupervisorOptions, Syn
 from islands.settings.run_spec import RunSpec, write
 from islands.settings.wire_limits import limits_of
 from islands.sinks import SINKS
-from islands.supervisor.hooks import Hooks
+from islands.supervisor.actor import Hooks
 from islands.syncer.actor import SyncerActor
-from islands.syncer.journal_writer import DISK_RETRY_S
+from islands.syncer.journal import DISK_RETRY_S
 from islands.tasks.factory import data_folders
 from messaging.actors.scope import Scope
 from messaging.clock import WallClock

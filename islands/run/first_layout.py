@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from islands.actors.acceptor import LinkAcceptor
+from islands.actors.role_actor import LinkAcceptor
 from islands.layout.loop_layout import LoopLayout, decode_layout
 from islands.protocol.errors import UserError
 from islands.protocol.identities import SUPERVISOR

@@ -26,8 +26,7 @@ from islands.actors.role_actor import Context
 from islands.files.tape_writing import FileTape, MemoryTape, Tape
 from islands.layout.loop_layout import LoopLayout
 from islands.learner.actor import LearnerActor
-from islands.learner.commands import Commands
-from islands.learner.compute import Compute
+from islands.learner.compute import Commands, Compute
 from islands.learner.compute_thread import ComputeThread
 from islands.learner.moments import CheckpointFile
 from islands.model.interfaces import LearnerDevices, Workload

@@ -14,7 +14,7 @@ from islands.actors.ports import Launcher, ProcessEnd
 from islands.model.interfaces import Workload
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.addresses import split_address
-from islands.protocol.supervisor.launching import LEARNERS
+from islands.protocol.supervisor.state import LEARNERS
 from islands.run.coordinator import Coordinator, CoordinatorSettings
 from islands.run.hosting.child_processes import ProcessLauncher
 from islands.run.hosting.process_output import LIMIT_BYTES

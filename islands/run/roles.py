@@ -25,9 +25,9 @@ from islands.numerics.increment import warm_up as load_increments
 from islands.numerics.merge import warm_up
 from islands.numerics.outer import OuterOptimizer, outer_optimizer
 from islands.observer.actor import ObserverActor
-from islands.protocol.credentials import Credentials
 from islands.protocol.errors import DiskError, IslandsError
 from islands.protocol.identities import SYNCER, FinalVersions
+from islands.protocol.membership import Credentials
 from islands.protocol.syncer.versions import waits_s
 from islands.protocol.tape import process_entries
 from islands.run.records.model_files import FINAL_FILE, metadata_of, read_values, write_model
@@ -35,8 +35,7 @@ from islands.run.records.summary import share_of
 from islands.run.run_claim import JOURNAL, JOURNAL_LOCK
 from islands.settings.run_spec import RunSpec
 from islands.syncer.actor import SyncerActor
-from islands.syncer.hooks import Hooks
-from islands.syncer.workers import SyncerWorkers, worker_threads
+from islands.syncer.workers import Hooks, SyncerWorkers, worker_threads
 
 Floats = NDArray[np.float32]
 

@@ -27,7 +27,7 @@ from islands.actors.ports import ProcessEnd
 from islands.protocol.errors import OF_NO_USE, REPLACED, IslandsError, UserError, exit_code_of
 from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER, Phase, Role, Status
 from islands.protocol.supervisor.memory import SupervisorMemory
-from islands.protocol.syncer.health import DIVERGED
+from islands.protocol.syncer.timeouts import DIVERGED
 from islands.run.records.tape_sentences import why_ended
 
 GOODBYE_S = 10.0

@@ -9,8 +9,12 @@ from islands.protocol.errors import SettingsError, UserError
 from islands.protocol.messages.control import CommandAnswer, RunEnded
 from islands.protocol.messages.gossip import Share, ValueGiven
 from islands.protocol.messages.membership import RunSpecReply
-from islands.protocol.messages.peers import StateOffer
-from islands.protocol.messages.training import Contribution, FragmentSeed, FragmentUpdate
+from islands.protocol.messages.training import (
+    Contribution,
+    FragmentSeed,
+    FragmentUpdate,
+    StateOffer,
+)
 from messaging.codec.limits import Limits
 
 VALUES = (Contribution, FragmentSeed, FragmentUpdate)

@@ -4,36 +4,63 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never
 
-from islands.actors.acceptor import LinkAcceptor
 from islands.actors.epochs import newest_epoch, take_epoch
-from islands.actors.role_actor import Context, EntryLimit, RoleActor
+from islands.actors.role_actor import Context, EntryLimit, LinkAcceptor, RoleActor
 from islands.files.disk import Disk
 from islands.files.slots import Slots
-from islands.protocol.credentials import Credentials
 from islands.protocol.errors import JournalError
-from islands.protocol.handlers import Received
 from islands.protocol.identities import OPERATOR, Incarnation, Role
+from islands.protocol.membership import Credentials
 from islands.protocol.messages import control, membership
-from islands.protocol.messages.control import CommandAnswer, Note
+from islands.protocol.messages.control import CommandAnswer, Note, StepFigures
 from islands.protocol.messages.membership import Heartbeat, HeartbeatAck, Join, Joined
+from islands.protocol.sessions import Received
 from islands.protocol.supervisor import actions, events
-from islands.protocol.supervisor.eviction import tick_s
-from islands.protocol.supervisor.launching import LEARNERS
+from islands.protocol.supervisor.eviction import Restarts, tick_s
 from islands.protocol.supervisor.membership import ends_the_run
 from islands.protocol.supervisor.memory import MESSAGES, SupervisorMemory
-from islands.protocol.supervisor.restarts import Restarts
-from islands.protocol.supervisor.state import SupervisorState
+from islands.protocol.supervisor.state import LEARNERS, SupervisorState
 from islands.protocol.tape import process_entries
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.member_entries import Killed
 from islands.protocol.tape.process_entries import Damaged, KeptOut, Started
-from islands.supervisor.hooks import Hooks
 from messaging.envelope import Envelope
 from messaging.links.link import Lane
+
+
+def ignored(*_: object) -> None:
+    """The default of a callback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Callbacks of one supervisor into its host.
+
+    Args:
+        start: starts the process of a name after a delay in seconds.
+        kill: kills the process of a name at once.
+        noted: gets a member's name and role, and an entry of its tape for the run's folder; None if
+            members write to the same tape.
+        figures: gets a member's name and the step figures of its process.
+        gave_up: gets the name of a process that is not restarted any more, and the reason.
+        run_ended: gets the reason and the syncer's part of the summary.
+        finished: gets the reason when the run is over.
+        status: returns the run's status, for the answers to an operator's commands.
+    """
+
+    start: Callable[[str, float], None] = ignored
+    kill: Callable[[str], None] = ignored
+    noted: Callable[[str, Role, Note], None] | None = None
+    figures: Callable[[str, StepFigures], None] = ignored
+    gave_up: Callable[[str, str], None] = ignored
+    run_ended: Callable[[str, bytes], None] = ignored
+    finished: Callable[[str], None] = ignored
+    status: Callable[[], bytes] = bytes
+
 
 NOTES_EARLY_MAX = 64
 NOTES_PER_S = 64
@@ -43,18 +70,11 @@ NOTE_EARLY_CHARACTERS_MAX = 1024
 
 
 class SupervisorActor(RoleActor[events.Event]):
-    """The actor of one start of the supervisor.
+    """The actor of one start of the supervisor, which keeps its epoch on `disk`.
 
-    Args:
-        name: its name in the run.
-        context: settings, layout, network and tape that it shares with its process.
-        disk: storage of its epoch.
-        credentials: the run's key, which signs admissions and verifies proofs.
-        launched: names of the processes that its host starts.
-        kinds: kinds of learners that an operator can add, if any are launched.
-        syncers: addresses of syncers that are known beforehand.
-        told: the run spec and the run plan as JSON; if None, requests for them are refused.
-        hooks: callbacks into its host.
+    Its host starts the processes `launched`, and an operator can add learners of these `kinds`, if
+    any are launched. `syncers` are addresses that are known beforehand, `spec` is the run spec and
+    the run plan as JSON; if None, requests for them are refused.
     """
 
     def __init__(
@@ -67,7 +87,7 @@ class SupervisorActor(RoleActor[events.Event]):
         launched: tuple[str, ...] = (),
         kinds: tuple[str, ...] = (LEARNERS,),
         syncers: tuple[str, ...] = (),
-        told: tuple[str, memoryview] | None = None,
+        spec: tuple[str, memoryview] | None = None,
         hooks: Hooks | None = None,
     ) -> None:
         super().__init__(name, context)
@@ -76,7 +96,7 @@ class SupervisorActor(RoleActor[events.Event]):
         self._credentials = credentials
         self._launched, self._kinds = launched, kinds
         self._syncers = syncers
-        self._told = told
+        self._spec = spec
         self._hooks = hooks or Hooks()
         self._acceptor: LinkAcceptor
         self._names: dict[int, str] = {}
@@ -194,11 +214,11 @@ class SupervisorActor(RoleActor[events.Event]):
         return replace(page, members=tuple(proven))
 
     def _send_spec(self, connection: int, name: str) -> None:
-        if self._told is None:
+        if self._spec is None:
             reason = "this supervisor cannot tell what its run is: start the process with settings"
             self._reply(connection, membership.Refused(name, reason, retry=False))
             return
-        spec, plan = self._told
+        spec, plan = self._spec
         reply = membership.RunSpecReply(self.context.settings.run, spec)
         self._reply(connection, reply, (plan,), Lane.BULK)
 
@@ -286,7 +306,7 @@ class SupervisorActor(RoleActor[events.Event]):
     def _outlive(self, epoch: int) -> bool:
         """Have the next start over this disk take an epoch above this one; True if one did."""
         slots = Slots(self._disk)
-        with suppress(JournalError):  # if this fails, the next start is told once more
+        with suppress(JournalError):  # if this fails, the next start hears of it once more
             if newest_epoch(slots) >= epoch:
                 return True
             take_epoch(slots, epoch)

@@ -15,16 +15,13 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.actors.acceptor import LinkAcceptor
-from islands.actors.role_actor import Context, RoleActor
+from islands.actors.role_actor import Context, LinkAcceptor, RoleActor
 from islands.files.disk import Disk
 from islands.numerics.codecs import largest_bytes
 from islands.numerics.outer import OuterOptimizer
-from islands.protocol.credentials import Credentials
 from islands.protocol.errors import IslandsError, JournalError, OutdatedError, RefusedError
-from islands.protocol.handlers import Received, claimed_name
 from islands.protocol.identities import FinalVersions, LearnerName, Phase, Role, Version
-from islands.protocol.membership import HeartbeatContent, MembershipState
+from islands.protocol.membership import Credentials, HeartbeatContent, MembershipState
 from islands.protocol.messages import training
 from islands.protocol.messages.control import RunEnded
 from islands.protocol.messages.membership import (
@@ -35,21 +32,19 @@ from islands.protocol.messages.membership import (
     Refused,
     Stop,
 )
-from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import StateOffer, StateRequest
+from islands.protocol.sessions import Received, claimed_name
 from islands.protocol.syncer import actions, events
-from islands.protocol.syncer.donors import route
+from islands.protocol.syncer.journalling import fresh, resume_run
 from islands.protocol.syncer.memory import HANDLERS
-from islands.protocol.syncer.precision import levels_of
-from islands.protocol.syncer.recovery import fresh, resume_run
+from islands.protocol.syncer.pulls import levels_of
+from islands.protocol.syncer.sessions import route
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape import process_entries, round_entries
 from islands.protocol.tape.entry import Record
-from islands.syncer.hooks import Hooks
-from islands.syncer.inspection_queue import InspectionQueue
-from islands.syncer.journal import Journal, Recovered, encode
-from islands.syncer.journal_writer import JournalWriter
-from islands.syncer.value_store import ValueStore
-from islands.syncer.workers import SyncerWorkers, attempt
+from islands.syncer.journal import Journal, JournalWriter, Recovered, encode
+from islands.syncer.value_store import InspectionQueue, ValueStore
+from islands.syncer.workers import Hooks, SyncerWorkers, attempt
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
 

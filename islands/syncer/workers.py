@@ -1,4 +1,6 @@
-"""The syncer's workers: each kind of heavy work has its own, so that none waits for another.
+"""What a syncer's host gives it: workers for heavy work, and callbacks.
+
+Each kind of work has its own worker, so that none waits for another:
 
 ==========  ===================================  ==================================================
 worker      does                                 order
@@ -17,8 +19,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from islands.actors.ports import ThreadWorker, Worker
 from islands.protocol.errors import IslandsError
+from islands.protocol.identities import FinalVersions
+from islands.protocol.syncer.state import SyncerState
 
 T = TypeVar("T")
 
@@ -73,7 +80,26 @@ def attempt(
 def worker_threads(name: str, failed: Callable[[BaseException], object]) -> SyncerWorkers:
     inspectors = min(INSPECTORS_MAX, len(os.sched_getaffinity(0)))
     return SyncerWorkers(
-        ThreadWorker(f"{name}-inspect", failed, finish=False, places=inspectors),
+        ThreadWorker(f"{name}-inspect", failed, finish=False, threads=inspectors),
         ThreadWorker(f"{name}-merge", failed, finish=False),
         ThreadWorker(f"{name}-write", failed),
     )
+
+
+Export = Callable[[list[NDArray[np.float32]], FinalVersions], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Callbacks of one syncer: `ready` when it has read its journal and listens.
+
+    `export` is given the final values on the worker, before anybody hears that the run is over;
+    `stopped`, on a thread, what is published if the syncer is stopped before that. `report` is
+    called when the final cut is durable and exported, and returns the syncer's part of the summary
+    as JSON.
+    """
+
+    ready: Callable[[], object] | None = None
+    export: Export | None = None
+    stopped: Export | None = None
+    report: Callable[[SyncerState], bytes] | None = None

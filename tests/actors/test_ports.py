@@ -144,7 +144,7 @@ async def test_inline_work_of_a_dead_host_is_never_complete() -> None:
 async def test_several_threads_work_at_once() -> None:
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     meet, left = threading.Barrier(2, timeout=LIMIT_S), [3]
-    worker = ThreadWorker("clerk", done.set_exception, places=2)
+    worker = ThreadWorker("clerk", done.set_exception, threads=2)
 
     def end(_: object) -> None:
         left[0] -= 1

@@ -2,17 +2,18 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 
-from islands.actors.role_actor import ENTRIES_PER_S, Context, EntryLimit, RoleActor
+from islands.actors.role_actor import ENTRIES_PER_S, Context, EntryLimit, RoleActor, too_long
 from islands.files.tape_writing import MemoryTape
 from islands.layout.leaves import Fragment, Leaf, layout_of
-from islands.protocol.identities import LearnerName
+from islands.protocol.identities import Incarnation, LearnerName, Role
 from islands.protocol.messages.control import Note
-from islands.protocol.messages.membership import Stop
-from islands.protocol.messages.registry import MESSAGE_TYPES
+from islands.protocol.messages.membership import TEXTS_MAX, Join, Leave, Stop
+from islands.protocol.messages.registry import MESSAGE_TYPES, PROTOCOL
 from islands.protocol.settings.choices import Pattern
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.kinds import decode_fields
@@ -132,3 +133,24 @@ async def test_refusals_by_the_thousand_leave_few_entries_and_no_other_is_missed
     actor.record(Journalled(1))
     assert sum(b'"refused"' in line for line in tape.lines) <= 2 * ENTRIES_PER_S
     assert b'"journalled"' in tape.lines[-1]
+
+
+def leave(characters: int) -> Leave:
+    return Leave(LearnerName("ana"), Incarnation(1, 1), "r" * characters)
+
+
+def join(characters: int) -> Join:
+    """A wish to be admitted under so long a name."""
+    return Join(PROTOCOL, "run", Role.LEARNER, "n" * characters, "layout")
+
+
+@pytest.mark.parametrize(("field", "make"), [("name", join), ("reason", leave)])
+def test_a_longer_text_is_not_received(field: str, make: Callable[[int], object]) -> None:
+    most = TEXTS_MAX[field]
+    assert too_long(make(most)) is None
+    told = too_long(make(most + 1))
+    assert told == f"a {field} of {most + 1} characters; at most {most} are allowed"
+
+
+def test_what_has_no_such_text_is_received() -> None:
+    assert too_long(object()) is None

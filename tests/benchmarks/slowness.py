@@ -36,7 +36,7 @@ from itertools import product
 from math import ceil
 
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.eligibility import UNANSWERED_MAX
+from islands.protocol.syncer.members import UNANSWERED_MAX
 from tests.rounds.model import TICK_S, Link, Model
 
 STEPS_S = (0.01, 1.0, 40.0, 300.0)

@@ -42,7 +42,7 @@ from islands.model.interfaces import Trainer
 from islands.model.jax_trainer import JaxTrainer
 from islands.numerics.merge import warm_up
 from islands.numerics.outer import outer_optimizer
-from islands.protocol.credentials import Credentials
+from islands.protocol.membership import Credentials
 from islands.protocol.settings.run import RunSettings
 from islands.run.hosting.task_processes import Process, ProcessTable
 from islands.supervisor.actor import SupervisorActor

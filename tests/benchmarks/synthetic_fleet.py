@@ -11,7 +11,6 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from islands.protocol.handlers import Received
 from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
@@ -29,6 +28,7 @@ from islands.protocol.messages.membership import (
     Stop,
 )
 from islands.protocol.messages.registry import PROTOCOL
+from islands.protocol.sessions import Received
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor import actions as supervisor_actions
 from islands.protocol.supervisor import events as supervisor_events
@@ -36,7 +36,7 @@ from islands.protocol.supervisor.memory import SupervisorMemory
 from islands.protocol.supervisor.state import SupervisorState
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
-from islands.protocol.syncer.recovery import fresh
+from islands.protocol.syncer.journalling import fresh
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape.entry import Entry, Record, encode_entry
 from islands.syncer.journal import encode

@@ -9,7 +9,7 @@ from islands.files.disk import RealDisk
 from islands.model.workload import load_workload
 from islands.protocol.identities import Version
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.recovery import fresh
+from islands.protocol.syncer.journalling import fresh
 from islands.protocol.syncer.versions import Published
 from islands.settings.run_spec import RunPlan, RunSpec, write
 from islands.syncer.journal import Journal, encode

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from islands.cli.control import answered, show, target_of, tell
-from islands.protocol.credentials import Credentials
 from islands.protocol.errors import RefusedError, UnreachableError, UserError
 from islands.protocol.identities import Incarnation, Phase, Role, Status
+from islands.protocol.membership import Credentials
 from islands.protocol.messages.control import Command, CommandAnswer, MemberFigures, Verb
 from islands.protocol.messages.membership import Refused
 from islands.protocol.messages.registry import MESSAGE_TYPES

@@ -17,7 +17,7 @@ from islands.island.agreement import (
     LogEntry,
 )
 from islands.island.commands import Arrivals
-from islands.learner.commands import BookCopy
+from islands.learner.compute import BookCopy
 from islands.protocol.identities import FragmentIndex, Incarnation, Version
 from islands.protocol.learner.actions import AdoptValue, AllowSteps, EngineAction, ResetMoments
 

@@ -16,7 +16,7 @@ from islands.island.commands import (
     with_arrays,
 )
 from islands.island.forming import disagreement
-from islands.learner.commands import TO_LEAVE, TO_STEP, TO_WAIT, Arrival, BookCopy
+from islands.learner.compute import TO_LEAVE, TO_STEP, TO_WAIT, Arrival, BookCopy
 from islands.protocol.errors import InvariantError
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner import actions

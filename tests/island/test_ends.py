@@ -27,7 +27,7 @@ from islands.protocol.errors import DONE, FAILED, OF_NO_USE, RunOverError, TaskE
 from islands.protocol.messages.multihost import HostHello
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.run import Timing
-from islands.protocol.supervisor.restarts import RESTARTS_MAX, Restarts
+from islands.protocol.supervisor.eviction import RESTARTS_MAX, Restarts
 from messaging.actors.scope import Scope
 from messaging.links.memory_link import MemoryNetwork
 from messaging.simulation.virtual_time import run_virtual

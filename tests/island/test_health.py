@@ -1,7 +1,7 @@
 """Rank 0 finds which host is lost or stuck, and names it."""
 
 from islands.island.health import SILENT_TICKS, STALLED_STEPS, Health
-from islands.learner.commands import STEPPING
+from islands.learner.compute import STEPPING
 from islands.tasks.data.batch_source import ARRIVING, READING
 
 STALLED_S, COMPILE_S = 30, 600

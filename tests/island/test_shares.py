@@ -12,7 +12,7 @@ from islands.island.forming import Ended
 from islands.island.leader import AHEAD_MAX, IslandLeader
 from islands.island.shares import Gathering, assembled, cut
 from islands.lab.world.inline_worker import InlineWorker
-from islands.learner.boundary import share_of
+from islands.learner.boundary import part_of
 from islands.protocol.messages.multihost import HostHello, ValueShare
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.ranges import Ranges, held_by
@@ -35,14 +35,14 @@ def test_a_value_is_what_its_shares_are(owners: list[int], size: int, kind: type
     shares = [cut(whole.view(np.uint8).data, each, size) for each in ranges]
     assert bytes(assembled(shares, ranges, size)) == whole.tobytes()
     for share, each in zip(shares, ranges, strict=True):
-        assert bytes(share) == share_of(whole, each).tobytes()
+        assert bytes(share) == part_of(whole, each).tobytes()
 
 
-def test_a_share_of_one_range_is_a_view() -> None:
+def test_a_part_of_one_range_is_a_view() -> None:
     whole = np.arange(8, dtype=np.float32)
     share = np.frombuffer(cut(whole.view(np.uint8).data, ((2, 5),), 8), np.float32)
     assert np.shares_memory(share, whole)
-    assert np.shares_memory(share_of(whole, ((2, 5),)), whole)
+    assert np.shares_memory(part_of(whole, ((2, 5),)), whole)
 
 
 def test_hosts_that_hold_all_of_it_give_equal_shares() -> None:

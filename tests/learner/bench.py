@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from islands.learner.boundary import Boundary, PendingPiece, PendingSnapshot, Running
-from islands.learner.step_data import TrainerData
+from islands.learner.boundary import Boundary, PendingPiece, PendingSnapshot, Running, TrainerData
 from islands.model.interfaces import Trainer
 from islands.protocol import sessions
 from islands.protocol.identities import (

@@ -7,7 +7,7 @@ import pytest
 
 from islands.lab.toys.toy import NumpyTrainer
 from islands.learner.boundary import PIECES_PER_BOUNDARY, EngineEvent
-from islands.learner.commands import enqueue
+from islands.learner.compute import enqueue
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner.actions import (
     AdoptValue,

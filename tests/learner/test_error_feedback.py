@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from islands.lab.toys.toy import NumpyTrainer
-from islands.learner.commands import enqueue
+from islands.learner.compute import enqueue
 from islands.numerics.codecs import QUANTIZERS, decode, encode
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner import actions

@@ -12,7 +12,7 @@ from islands.lab.world.world import LearnerHost, NumpyTrainers, World
 from islands.model.interfaces import PendingStep
 from islands.protocol.identities import SYNCER, FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner.actions import AdoptValue, AllowSteps
-from islands.protocol.learner.learning_rate_clock import FleetClock
+from islands.protocol.learner.schedule import FleetClock
 from islands.protocol.settings.run import RunSettings
 from messaging.codec.tensors import as_buffer
 from messaging.simulation.virtual_time import run_virtual

@@ -7,8 +7,7 @@ from islands.protocol.learner import actions, events
 from islands.protocol.learner.memory import CheckpointedMoments
 from islands.protocol.learner.moments_recovery import GIVING_MAX
 from islands.protocol.messages.membership import Evicted
-from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.messages.training import FinalRound, Welcome
+from islands.protocol.messages.training import FinalRound, StateOffer, StateRequest, Welcome
 from islands.protocol.sessions import SupervisorLinkChanged, SyncerLinkChanged
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.learner_entries import MomentsFresh, MomentsTaken

@@ -5,7 +5,7 @@ from dataclasses import replace
 from islands.protocol.identities import Fate, FragmentIndex, Incarnation, Phase, Ticket, Version
 from islands.protocol.learner.actions import AllowSteps, PlanSnapshots
 from islands.protocol.learner.events import FromSyncer
-from islands.protocol.learner.own_turns import OwnTurns
+from islands.protocol.learner.schedule import OwnTurns
 from islands.protocol.messages import training
 from islands.protocol.sessions import SyncerLinkChanged
 from islands.protocol.settings.choices import LearnerWaits

@@ -1,8 +1,8 @@
 """When a learner answers a pull, and with what."""
 
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
+from islands.protocol.learner.account import Pulls
 from islands.protocol.learner.events import SnapshotTaken
-from islands.protocol.learner.pulls import Pulls
 from islands.protocol.messages.training import PullFragment
 
 BASE = Version(1, 0)

@@ -6,7 +6,7 @@ import pytest
 
 from islands.protocol.identities import Incarnation, Phase
 from islands.protocol.learner.events import StepFinished
-from islands.protocol.learner.reports import Figures, Narrator
+from islands.protocol.learner.state import Figures, Narrator
 from islands.protocol.messages.control import HARDWARE_MAX, METRICS_MAX
 
 

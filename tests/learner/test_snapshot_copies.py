@@ -2,7 +2,7 @@
 
 import pytest
 
-from islands.learner.copying import COPIES_MAX, SnapshotCopies
+from islands.learner.compute import COPIES_MAX, SnapshotCopies
 
 
 def played(copy_steps: float, fragments: int, boundaries: int) -> tuple[list[float], int]:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from islands.lab.toys.toy import NumpyTrainer
+from islands.learner.boundary import StepData
 from islands.learner.compute import ComputeEvent, ComputeFailed, StepReport
-from islands.learner.step_data import StepData
 from islands.learner.stepped_compute import SteppedCompute
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.learner import events

@@ -9,7 +9,7 @@ from islands.protocol import identities
 from islands.protocol.errors import SettingsError
 from islands.protocol.learner.actions import AdoptValue, AllowSteps, PlanSnapshots
 from islands.protocol.learner.events import FromSyncer
-from islands.protocol.learner.synchronous import Synchronous
+from islands.protocol.learner.schedule import Synchronous
 from islands.protocol.messages.training import ContributionFate, FinalRound, FragmentUpdate, Merged
 from islands.protocol.sessions import UpdateArrived
 from islands.protocol.settings.choices import Automatic, LearnerWaits

@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.lab.toys.toy import NumpyTrainer
-from islands.learner.boundary import Dispatched
-from islands.learner.step_data import StepData
+from islands.learner.boundary import Dispatched, StepData
 from islands.learner.stepped_compute import SteppedCompute
 from islands.loops import own_model
 from islands.loops.background import Background

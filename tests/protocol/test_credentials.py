@@ -2,8 +2,8 @@
 
 import pytest
 
-from islands.protocol.credentials import KEY_BYTES_MIN, Credentials
 from islands.protocol.identities import Incarnation, Role
+from islands.protocol.membership import KEY_BYTES_MIN, Credentials
 
 OURS = Credentials("run", bytes(range(32)))
 ONE = Incarnation(1, 1)

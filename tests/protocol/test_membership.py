@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.actors.acceptor import too_long
+from islands.actors.role_actor import too_long
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role
 from islands.protocol.membership import EpochOrder, HeartbeatContent, MembershipState
 from islands.protocol.messages.membership import (

@@ -1,9 +1,20 @@
-"""Moving averages and histograms of measured times."""
+"""Averages, quantiles, and losses of links, in bounded memory."""
 
 import numpy as np
 import pytest
 
-from islands.protocol.running_statistics import PER_DECADE, DurationHistogram, MovingAverage
+from islands.protocol.identities import LearnerName
+from islands.protocol.running_statistics import (
+    LOSSES_KEPT,
+    PER_DECADE,
+    WITHIN_S,
+    DurationHistogram,
+    LostLinks,
+    MovingAverage,
+)
+from islands.protocol.tape.member_entries import LinkUnsteady
+from islands.run.records.tape_sentences import sentence
+from tests.syncer.bench import seeded
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.999, 1.0])
@@ -58,3 +69,35 @@ def test_the_average_moves_by_a_fifth() -> None:
     assert average.value == 10.0
     average.add(20.0)
     assert average.value == pytest.approx(12.0)
+
+
+def test_three_losses_in_two_minutes_are_told_and_then_once_in_two_minutes() -> None:
+    link = LostLinks()
+    assert [link.lost(at_s) for at_s in (0.0, 40.0, 80.0, 120.0, 160.0, 200.0)] == [
+        *(None, None, 3),
+        *(None, None, 3),
+    ]
+    seldom = LostLinks()
+    assert {seldom.lost(hour * 3600.0) for hour in range(100)} == {None}
+    apart = LostLinks()
+    assert {apart.lost(number * WITHIN_S / 2) for number in range(100)} == {None}
+
+
+def test_a_link_that_flaps_without_end_takes_bounded_memory() -> None:
+    link = LostLinks()
+    told = [times for number in range(10_000) if (times := link.lost(number / 1000)) is not None]
+    assert told == [3]
+    assert len(link.at_s) == LOSSES_KEPT
+
+
+def test_the_syncer_tells_whose_link_it_is() -> None:
+    bench, told_of = seeded("ana", "bo"), list[LinkUnsteady]()
+    for _ in range(3):
+        bench.drop("ana")
+        told_of += bench.entries(LinkUnsteady)
+        bench.hello("ana")
+        bench.now_s += 30.0
+    (found,) = told_of
+    assert found == LinkUnsteady(LearnerName("ana"), 3)
+    told = sentence("syncer", found)
+    assert told.startswith("the link of ana to the syncer was lost 3 times in two minutes")

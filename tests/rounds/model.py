@@ -16,9 +16,8 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
-from islands.learner.copying import SnapshotCopies
+from islands.learner.compute import SnapshotCopies
 from islands.protocol import sessions
-from islands.protocol.handlers import Received
 from islands.protocol.identities import (
     FragmentIndex,
     Incarnation,
@@ -34,12 +33,13 @@ from islands.protocol.learner import events as learner_events
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages import training
 from islands.protocol.messages.membership import Join, Joined, Leave, Member, MembershipChanged
-from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import StateOffer, StateRequest
+from islands.protocol.sessions import Received
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
+from islands.protocol.syncer.journalling import Durable, fresh
 from islands.protocol.syncer.plausibility import Check
-from islands.protocol.syncer.recovery import Durable, fresh
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape.entry import Line, Record
 from islands.protocol.tape.round_entries import Merged

@@ -4,7 +4,7 @@ from islands.protocol.identities import LearnerName
 from islands.protocol.messages.training import ContributionDeclined
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge
-from islands.protocol.syncer.eligibility import unready_because
+from islands.protocol.syncer.members import unready_because
 from tests.learner.bench import stepping
 from tests.syncer.bench import Bench, opened, seeded
 

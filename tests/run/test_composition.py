@@ -15,15 +15,15 @@ from islands.lab.world.disk import SimulatedDisk
 from islands.lab.world.inline_compute import InlineCompute
 from islands.lab.world.inline_worker import InlineWorker
 from islands.learner.actor import LearnerActor
-from islands.protocol.credentials import Credentials
 from islands.protocol.errors import OF_NO_USE, REPLACED, TaskError
 from islands.protocol.identities import SUPERVISOR, SYNCER
+from islands.protocol.membership import Credentials
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.run import composition
 from islands.run.composition import Cluster, ClusterSpec, DelayedStarts
 from islands.run.learner_process import make_learner
 from islands.run.roles import make_syncer
-from islands.supervisor.hooks import Hooks
+from islands.supervisor.actor import Hooks
 from islands.syncer.actor import SyncerActor
 from islands.syncer.workers import SyncerWorkers
 from messaging.links.memory_link import MemoryNetwork

@@ -13,7 +13,7 @@ from islands.files.slots import CHUNK_BYTES, DIGEST_BYTES
 from islands.protocol.errors import JournalError
 from islands.protocol.identities import Version
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.recovery import Durable, fresh
+from islands.protocol.syncer.journalling import Durable, fresh
 from islands.protocol.syncer.versions import Published
 from islands.syncer.journal import Journal, Recovered, encode
 

@@ -15,11 +15,11 @@ from islands.protocol.errors import (
     TaskFailedError,
     UserError,
 )
-from islands.protocol.handlers import Received
 from islands.protocol.identities import LearnerName, Phase, Role
 from islands.protocol.messages.membership import Leave
+from islands.protocol.sessions import Received
 from islands.protocol.supervisor.memory import Drained, SupervisorMemory
-from islands.protocol.syncer.health import DIVERGED
+from islands.protocol.syncer.timeouts import DIVERGED
 from islands.run.run_end import (
     ExitResponse,
     RunEnd,

@@ -26,7 +26,7 @@ from islands.protocol.settings.choices import Precision
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings, Timing
-from islands.protocol.supervisor.restarts import ALIKE_MAX
+from islands.protocol.supervisor.eviction import ALIKE_MAX
 from islands.run.single_process import LocalSystem
 from islands.syncer.journal import Journal
 from islands.tasks.data.shards import ShardKey, ShardPlan

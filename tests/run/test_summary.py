@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.health import end_reason
+from islands.protocol.syncer.timeouts import end_reason
 from islands.run.records.figures import LearnerFigures, RunFigures
 from islands.run.records.summary import (
     LOW_YIELD,

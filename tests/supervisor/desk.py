@@ -3,18 +3,17 @@
 from dataclasses import replace
 from typing import TypeVar
 
-from islands.protocol.handlers import Received
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.protocol.messages.control import Command, CommandAnswer, Verb
 from islands.protocol.messages.membership import Heartbeat, Join, Joined, Leave, Stop
 from islands.protocol.messages.registry import PROTOCOL
+from islands.protocol.sessions import Received
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.supervisor import events
 from islands.protocol.supervisor.actions import Action, KillProcess, Send, StartProcess
-from islands.protocol.supervisor.launching import LEARNERS
+from islands.protocol.supervisor.eviction import Restarts
 from islands.protocol.supervisor.memory import SupervisorMemory
-from islands.protocol.supervisor.restarts import Restarts
-from islands.protocol.supervisor.state import SupervisorState
+from islands.protocol.supervisor.state import LEARNERS, SupervisorState
 from islands.protocol.tape.entry import Record
 
 FINGERPRINT = "same everywhere"

@@ -9,15 +9,14 @@ from typing import TypeVar
 
 import pytest
 
-from islands.actors.acceptor import READ_AT_ONCE
 from islands.actors.epochs import newest_epoch
-from islands.actors.role_actor import ROOM, Context
+from islands.actors.role_actor import READ_AT_ONCE, ROOM, Context
 from islands.files.disk import RealDisk
 from islands.files.slots import Slots
 from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy import NumpyTrainer
-from islands.protocol.credentials import Credentials
 from islands.protocol.identities import OPERATOR, Incarnation, LearnerName, Phase, Role, Status
+from islands.protocol.membership import Credentials
 from islands.protocol.messages import membership as messages
 from islands.protocol.messages.control import (
     Command,
@@ -42,8 +41,7 @@ from islands.protocol.messages.membership import (
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.memory import MESSAGES
-from islands.supervisor.actor import NOTES_PER_S, SupervisorActor
-from islands.supervisor.hooks import Hooks
+from islands.supervisor.actor import NOTES_PER_S, Hooks, SupervisorActor
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
 from messaging.links.link import Link
@@ -60,7 +58,7 @@ FIGURES = StepFigures("p", 1, 8, 0.1, 0.1, 2.0, 0.0, 0.0, (), 0.0, 1, 1)
 class Hub:
     """A supervisor that runs, and what it handed on."""
 
-    def __init__(self, folder: Path, *, told: tuple[str, memoryview] | None) -> None:
+    def __init__(self, folder: Path, *, spec: tuple[str, memoryview] | None) -> None:
         self.network = MemoryNetwork()
         self.credentials = Credentials("run", b"a key for the tests alone")
         self.noted: list[tuple[str, str]] = []
@@ -73,7 +71,7 @@ class Hub:
             Context(RunSettings(), LAYOUT, self.network, self.tape),
             disk=RealDisk(folder),
             credentials=self.credentials,
-            told=told,
+            spec=spec,
             hooks=Hooks(
                 noted=lambda name, _, note: self._keep("noted", (name, note.kind)),
                 figures=lambda name, figures: self._keep("figures", (name, figures.steps)),
@@ -121,10 +119,10 @@ def beat(joined: Joined) -> Heartbeat:
 
 @asynccontextmanager
 async def open_hub(
-    folder: Path, *, told: tuple[str, memoryview] | None = None
+    folder: Path, *, spec: tuple[str, memoryview] | None = None
 ) -> AsyncIterator[Hub]:
     """A supervisor that runs beside a test."""
-    hub = Hub(folder, told=told)
+    hub = Hub(folder, spec=spec)
     async with beside(hub.actor):
         await asyncio.sleep(0.01)  # it listens from now on
         yield hub
@@ -146,7 +144,7 @@ async def ended(link: Link) -> None:
 
 @virtual
 async def test_who_asks_is_told_spec_and_plan(tmp_path: Path) -> None:
-    async with open_hub(tmp_path, told=("{spec}", memoryview(b"plan"))) as hub:
+    async with open_hub(tmp_path, spec=("{spec}", memoryview(b"plan"))) as hub:
         link = await hub.dial("ana")
         hub.say(link, RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
         told, envelope = await hub.hear(link, RunSpecReply)
@@ -428,7 +426,7 @@ async def test_notes_of_who_has_yet_to_be_admitted_are_bounded_in_size(tmp_path:
 
 @virtual
 async def test_a_crowd_that_speaks_at_once_is_slowed_down_and_heard(tmp_path: Path) -> None:
-    async with open_hub(tmp_path, told=("{}", memoryview(b"{}"))) as hub:
+    async with open_hub(tmp_path, spec=("{}", memoryview(b"{}"))) as hub:
         links = []
         for index in range(400):
             links.append(await hub.dial(f"n{index}"))

@@ -2,14 +2,14 @@
 
 import pytest
 
-from islands.protocol.handlers import Received
 from islands.protocol.identities import LearnerName, Phase, Role, Status
 from islands.protocol.messages import membership as messages
 from islands.protocol.messages.control import Drain, Verb
 from islands.protocol.messages.membership import Evicted, Leave, MembershipChanged, Stop
-from islands.protocol.supervisor.commands import ADDED_MAX
+from islands.protocol.sessions import Received
 from islands.protocol.supervisor.events import LinkClosed, ProcessEnded
 from islands.protocol.supervisor.eviction import drain_limit_s
+from islands.protocol.supervisor.state import ADDED_MAX
 from tests.supervisor.desk import (
     TIMING,
     Desk,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.protocol.supervisor.restarts import (
+from islands.protocol.supervisor.eviction import (
     DELAY_MAX_S,
     FIRST_DELAY_S,
     HOUR_S,
@@ -31,14 +31,14 @@ def test_what_fails_at_once_waits_longer_each_time_until_it_is_given_up() -> Non
     delays = live(restarts, [0.0] * 100)
     assert delays == pytest.approx([min(60.0, 0.2 * 1.5**n) for n in range(20)])
     assert restarts.given_up
-    assert restarts.told == "ended more than 20 times within an hour"
+    assert restarts.gave_up_because == "ended more than 20 times within an hour"
 
 
 def test_what_says_the_same_each_time_is_for_its_author_to_mend() -> None:
     same, other = Restarts(), Restarts()
     delays = [same.next_delay_s(20.0 * number, 1.0, "a.py:24: no such file") for number in range(7)]
     assert [delay_s is None for delay_s in delays] == [False] * 5 + [True] * 2
-    assert same.told == "ended 6 times in a row with the same words"
+    assert same.gave_up_because == "ended 6 times in a row with the same words"
     for number in range(10):
         assert other.next_delay_s(20.0 * number, 1.0, f"record {number // 5} is torn") is not None
 
@@ -51,7 +51,7 @@ def test_what_fails_before_its_first_step_is_tried_three_times(steps: tuple[int,
         for number in range(max(steps, default=-1) + 4)
     ]
     assert [delay_s is None for delay_s in delays] == [False] * (len(delays) - 1) + [True]
-    told = restarts.told
+    told = restarts.gave_up_because
     assert told == f"ended {len(delays)} times in a row with the same words" + (
         "" if steps else " before its first step"
     )
@@ -61,7 +61,7 @@ def test_what_is_killed_before_its_first_step_is_given_up_too() -> None:
     mute, stepped = Restarts(), Restarts()
     delays = [mute.next_delay_s(100.0 * number, 1.0, trained=False) for number in range(6)]
     assert [delay_s is None for delay_s in delays] == [False] * 5 + [True]
-    assert mute.told == "ended 6 times in a row without a word before its first step"
+    assert mute.gave_up_because == "ended 6 times in a row without a word before its first step"
     for number in range(10):
         assert stepped.next_delay_s(100.0 * number, 1.0, trained=True) is not None
 
@@ -99,7 +99,7 @@ def test_long_health_makes_up_for_what_went_before() -> None:
 def test_giving_up_is_final_and_nothing_is_told_before() -> None:
     restarts = Restarts()
     live(restarts, [0.0] * RESTARTS_MAX)
-    assert (restarts.given_up, restarts.told) == (False, "")
+    assert (restarts.given_up, restarts.gave_up_because) == (False, "")
     live(restarts, [0.0])
     assert restarts.given_up
     assert restarts.next_delay_s(1e9, 1.0) is None

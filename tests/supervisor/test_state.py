@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from islands.protocol.errors import OutdatedError, RefusedError
-from islands.protocol.handlers import Received
 from islands.protocol.identities import SYNCER, Incarnation, Phase, Role, Status
 from islands.protocol.messages.control import Verb
 from islands.protocol.messages.membership import (
@@ -23,6 +22,7 @@ from islands.protocol.messages.membership import (
     Stop,
 )
 from islands.protocol.messages.registry import PROTOCOL
+from islands.protocol.sessions import Received
 from islands.protocol.settings.run import Timing
 from islands.protocol.supervisor import events
 from islands.protocol.supervisor.actions import (
@@ -33,9 +33,9 @@ from islands.protocol.supervisor.actions import (
     SendRunSpec,
     StartProcess,
 )
+from islands.protocol.supervisor.eviction import ALIKE_MAX
 from islands.protocol.supervisor.membership import ASKED_S, ASKING_MAX
 from islands.protocol.supervisor.memory import ENDED_REMEMBERED, ORDERS_REMEMBERED
-from islands.protocol.supervisor.restarts import ALIKE_MAX
 from tests.supervisor.desk import Desk, beat, killed, recorded, sent, started
 
 # ------------------------------------------------------------------------------------- admission

@@ -7,9 +7,9 @@ from islands.protocol.messages.membership import Heartbeat, MembershipChanged
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.settings.run import Timing
 from islands.protocol.supervisor.actions import Action
-from islands.protocol.supervisor.commands import NAMES_MAX
 from islands.protocol.supervisor.events import CommandArrived, LinkClosed, Ticked
 from islands.protocol.supervisor.memory import ENDED_REMEMBERED
+from islands.protocol.supervisor.state import NAMES_MAX
 from messaging.codec.frames import Codec
 from messaging.envelope import Envelope
 from tests.supervisor.desk import TIMING, Desk, beat, sent

@@ -16,15 +16,14 @@ from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.disk import SimulatedDisk
 from islands.lab.world.inline_worker import InlineWorker
 from islands.numerics.outer import outer_optimizer
-from islands.protocol.credentials import Credentials
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Ticket
+from islands.protocol.membership import Credentials
 from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.messages.training import FragmentProgress, Hello, Progress
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.state import SyncerState
 from islands.syncer.actor import SyncerActor
-from islands.syncer.hooks import Hooks
-from islands.syncer.workers import SyncerWorkers
+from islands.syncer.workers import Hooks, SyncerWorkers
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
 from messaging.links.link import Link

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
-from islands.protocol.handlers import Received
 from islands.protocol.identities import (
     Fate,
     FragmentIndex,
@@ -18,14 +17,15 @@ from islands.protocol.identities import (
 from islands.protocol.messages import training
 from islands.protocol.messages.membership import Member, MembershipChanged
 from islands.protocol.messages.registry import PROTOCOL
+from islands.protocol.sessions import Received
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions, events
+from islands.protocol.syncer.journalling import Durable, fresh
 from islands.protocol.syncer.leases import Holder
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.memory import Closing, SyncerMemory
 from islands.protocol.syncer.plausibility import Check
-from islands.protocol.syncer.precision import EXACT, Level
-from islands.protocol.syncer.recovery import Durable, fresh
+from islands.protocol.syncer.pulls import EXACT, Level
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.syncer.versions import Seeding
 from islands.protocol.tape.entry import Entry, Record

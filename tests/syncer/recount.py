@@ -6,7 +6,7 @@ that the rule left nothing out of date.
 
 from islands.protocol.identities import TRAINING, Role
 from islands.protocol.syncer.closing import tokens_used_up
-from islands.protocol.syncer.eligibility import unready_because
+from islands.protocol.syncer.members import unready_because
 from islands.protocol.syncer.memory import SyncerMemory
 
 

@@ -18,8 +18,8 @@ from islands.protocol.messages.training import (
     FragmentUpdate,
     Welcome,
 )
-from islands.syncer.inspection_queue import INSPECTIONS_MAX
 from islands.syncer.journal import Journal
+from islands.syncer.value_store import INSPECTIONS_MAX
 from messaging.links.memory_link import MemoryLink
 from tests.syncer.actor_bench import ANA, BEN, TICKET, WHO, Room, last_words, open_syncer, say
 from tests.virtual import virtual

@@ -12,7 +12,7 @@ from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import BeginMerge, Exit, FinishRun
 from islands.protocol.syncer.commits import in_time_fraction
-from islands.protocol.syncer.eligibility import UNANSWERED_MAX
+from islands.protocol.syncer.members import UNANSWERED_MAX
 from islands.protocol.syncer.memory import ClosingStage
 from islands.run.records.summary import share_of
 from tests.syncer.bench import BATCH, Bench, Learner, opened, seeded
@@ -302,7 +302,7 @@ def test_nothing_postpones_the_end_beyond_what_was_said_at_its_beginning(steps: 
     while bench.now_s < latest_s:
         assert closing.stage is not ClosingStage.FINISHED
         bench.core.went_forward()
-        bench.core.health.standing.clear()  # as if it had just done some work (`standstill.py`)
+        bench.core.health.standing.clear()  # as if it had just done some work (`sweep.py`)
         bench.tick(5.0)
         bench.journal()
         assert closing.latest_s == latest_s

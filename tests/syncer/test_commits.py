@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from islands.protocol.handlers import Received
 from islands.protocol.identities import (
     Fate,
     FragmentIndex,
@@ -16,6 +15,7 @@ from islands.protocol.identities import (
     Version,
 )
 from islands.protocol.messages.training import FragmentRequest, FragmentSeed, LeaseGranted
+from islands.protocol.sessions import Received
 from islands.protocol.settings.choices import UpdatePrecision
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions, events

@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
-from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.messages.training import Welcome
-from islands.protocol.syncer.donors import route
+from islands.protocol.messages.training import StateOffer, StateRequest, Welcome
 from islands.protocol.syncer.events import LinkOpened, StopRequested
 from islands.protocol.syncer.members import DONATIONS_MAX, WRONG_WINDOW_S
+from islands.protocol.syncer.sessions import route
 from tests.syncer.bench import Bench, seeded
 
 

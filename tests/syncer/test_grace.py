@@ -10,7 +10,8 @@ from islands.protocol.running_statistics import MovingAverage
 from islands.protocol.settings.choices import Automatic, LearnerWaits, PaceBy
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge
-from islands.protocol.syncer.grace import Durations, Pace, Patience, grace_s, patience
+from islands.protocol.syncer.rounds import Pace
+from islands.protocol.syncer.timeouts import Durations, Patience, grace_s, patience
 from islands.protocol.tape.round_entries import Asked
 from tests.syncer.bench import Bench, opened, seeded
 

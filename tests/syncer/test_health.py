@@ -2,11 +2,11 @@
 
 import pytest
 
-from islands.protocol.handlers import Received
 from islands.protocol.identities import Incarnation, LearnerName, Status
 from islands.protocol.messages.membership import Leave
+from islands.protocol.sessions import Received
 from islands.protocol.settings.run import WELL_STEPS, RunSettings
-from islands.protocol.syncer.health import DIVERGED, DIVERGED_MAX, Divergences, end_reason
+from islands.protocol.syncer.timeouts import DIVERGED, DIVERGED_MAX, Divergences, end_reason
 from tests.syncer.bench import Bench, seeded
 
 SETTINGS = RunSettings(interval_steps=40, fragments=2, learning_rate=0.5)

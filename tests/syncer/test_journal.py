@@ -13,7 +13,7 @@ from islands.files.disk import DiskFile, RealDisk
 from islands.protocol.errors import DamagedError, DiskError, FencedError, JournalError
 from islands.protocol.identities import Version
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.recovery import Durable, fresh
+from islands.protocol.syncer.journalling import Durable, fresh
 from islands.protocol.syncer.versions import Published
 from islands.syncer.journal import Journal, Recovered, encode
 from messaging.codec.tensors import as_buffer, digest

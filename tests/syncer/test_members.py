@@ -1,16 +1,28 @@
-"""What is kept of learners costs an event the same among many as few; ended ones stay ended."""
+"""What is kept of learners costs an event the same among many as few; whom a round may ask."""
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
 
-from islands.protocol.identities import Incarnation, LearnerName, Status
+from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status, Version
 from islands.protocol.messages.membership import Evicted, Member, MembershipChanged
+from islands.protocol.messages.training import FragmentProgress, Progress
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.events import LinkOpened
-from islands.protocol.syncer.members import NAMES_KEPT, Fence, Witness
+from islands.protocol.syncer.journalling import NAMES_KEPT, Fence
+from islands.protocol.syncer.members import (
+    BUSY,
+    SILENT,
+    LearnerRecord,
+    Witness,
+    ineligible_because,
+    stale_because,
+    unready_because,
+)
+from islands.protocol.syncer.pulls import EXACT, AdaptivePrecision
 from islands.syncer.journal import encode
 from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, Fleet
 from tests.syncer.bench import Bench, Learner, seeded
@@ -177,3 +189,100 @@ def test_forgetting_lets_nobody_in_who_had_ended(seed: int) -> None:
     for name in chance.sample(sorted(ended), 200):
         assert fence.ended(name, ended[name], open_account=False)
         assert not fence.ended(name, Incarnation(9, 1), open_account=False)
+
+
+KEPT = (Version(1, 3), Version(1, 4), Version(2, 5))
+PROGRESS = Progress(
+    name=LearnerName("a"),
+    incarnation=Incarnation(1, 1),
+    phase=Phase.STEPPING,
+    steps=10,
+    tokens=100,
+    step_time_s=0.1,
+    batch_tokens=10,
+    quota_tokens=1000,
+    fragments=(FragmentProgress(Version(2, 5), 7, 70), FragmentProgress(Version(1, 4), 10, 100)),
+    leases=(),
+)
+
+
+def record(progress: Progress = PROGRESS) -> LearnerRecord:
+    precision = AdaptivePrecision(EXACT, 0)
+    return LearnerRecord(LearnerName("a"), Role.LEARNER, Incarnation(1, 1), progress, 1, precision)
+
+
+def test_a_live_stepping_learner_is_eligible() -> None:
+    assert ineligible_because(record(), 0, kept=KEPT, merged=None) is None
+
+
+AILING = (Status.SUSPECT, Status.STALLED, Status.EVICTED, Status.LEFT)
+FRESH, ABLE = (Phase.JOINING, Phase.COMPILING, Phase.HEALING), (Phase.STARVED, Phase.FINISHED)
+BARE = (FragmentProgress(), PROGRESS.fragments[1])
+
+
+@pytest.mark.parametrize(
+    ("report", "changed", "reason"),
+    [
+        ({}, {"role": Role.OBSERVER}, "does not contribute"),
+        ({}, {"connection": None}, "link down"),
+        *(({}, {"status": status}, status.value) for status in AILING),
+        *(({"phase": phase}, {}, phase.value) for phase in FRESH),
+        *(({"phase": phase}, {}, None) for phase in ABLE),
+        ({"fragments": BARE}, {}, "has not adopted every fragment"),
+    ],
+)
+def test_a_ready_learner_is_live_linked_and_whole(
+    report: dict[str, object], changed: dict[str, object], reason: str | None
+) -> None:
+    learner = record(replace(PROGRESS, **report))  # type: ignore[arg-type]
+    for name, value in changed.items():
+        setattr(learner, name, value)
+    assert unready_because(learner) == reason
+
+
+def test_two_unanswered_pulls_are_enough_until_their_link_is_gone() -> None:
+    learner = record()
+    learner.pulls.send(7, 0, 0.0)
+    assert unready_because(learner) is None
+    learner.pulls.send(8, 1, 0.0)
+    assert unready_because(learner) == BUSY
+    learner.lost()
+    learner.opened(2, 1.0)
+    assert unready_because(learner) is None
+
+
+def test_a_silent_learner_has_one_pull_at_a_time_and_is_redeemed_by_a_word() -> None:
+    """Silence is that nothing was heard since an overdue pull was sent; a report ends it."""
+    learner = record()
+    learner.hears(1.0)
+    learner.pulls.send(7, 0, 2.0)
+    assert not learner.falls_silent(11.9, 10.0)
+    assert learner.falls_silent(12.0, 10.0)
+    assert not learner.falls_silent(12.0, 10.0)  # it is so already
+    assert unready_because(learner) == SILENT
+    assert learner.hears(13.0)
+    assert unready_because(learner) is None
+    assert not learner.falls_silent(600.0, 10.0)  # it was heard since: its answer is under way
+
+
+def test_it_needs_a_step_since_its_base() -> None:
+    reason = ineligible_because(record(), 1, kept=KEPT, merged=None)
+    assert reason == "no step since it adopted its base"
+
+
+@pytest.mark.parametrize(
+    ("base", "merged", "fresh"),
+    [
+        (Version(2, 5), None, True),
+        (Version(1, 3), None, True),
+        (Version(1, 2), None, False),  # not kept any more
+        (Version(1, 5), None, False),  # of another epoch, never committed here
+        (None, None, False),
+        (Version(1, 4), Version(2, 5), False),  # its own contribution is in 2.5
+        (Version(2, 5), Version(2, 5), True),
+    ],
+)
+def test_a_base_must_be_kept_and_contain_the_own_contribution(
+    base: Version | None, merged: Version | None, *, fresh: bool
+) -> None:
+    assert (stale_because(base, kept=KEPT, merged=merged) is None) is fresh

@@ -10,7 +10,6 @@ import pytest
 from msgspec import structs
 
 from islands.protocol.errors import InvariantError
-from islands.protocol.handlers import Received
 from islands.protocol.identities import (
     Fate,
     FragmentIndex,
@@ -22,6 +21,7 @@ from islands.protocol.identities import (
 )
 from islands.protocol.messages import training
 from islands.protocol.messages.membership import Evicted, Leave, Refused
+from islands.protocol.sessions import Received
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import BeginMerge, Dismiss, DropContribution, Send

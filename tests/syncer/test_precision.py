@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf, Role
 from islands.numerics.codecs import largest_bytes
-from islands.protocol.handlers import Received
 from islands.protocol.messages.training import ContributionOffered, PullFragment
+from islands.protocol.sessions import Received
 from islands.protocol.settings.choices import Precision
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.events import ContributionArrived
-from islands.protocol.syncer.precision import (
+from islands.protocol.syncer.pulls import (
     CONFIRMED,
     FINEST_FIRST,
     AdaptivePrecision,

@@ -15,11 +15,11 @@ from islands.lab.world.disk import SimulatedDisk
 from islands.protocol.errors import DamagedError, DiskError, FencedError, JournalError, UserError
 from islands.protocol.identities import Incarnation, LearnerName
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.journalling import Durable, fresh, resume_run
 from islands.protocol.syncer.ledger import Book
-from islands.protocol.syncer.recovery import Durable, fresh, resume_run
 from islands.protocol.tape.round_entries import Extended
 from islands.run.roles import journal_disk
-from islands.syncer.journal_writer import DISK_RETRY_S
+from islands.syncer.journal import DISK_RETRY_S
 from tests.syncer.actor_bench import Room
 from tests.syncer.bench import Bench, opened, seeded
 from tests.virtual import virtual

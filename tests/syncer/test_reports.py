@@ -7,7 +7,6 @@ from math import inf, nan
 import msgspec
 import pytest
 
-from islands.protocol.handlers import Received
 from islands.protocol.identities import (
     Fate,
     FragmentIndex,
@@ -25,12 +24,13 @@ from islands.protocol.messages.training import (
     Progress,
     PullFragment,
 )
+from islands.protocol.sessions import Received
 from islands.protocol.settings.choices import PaceBy
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import DropContribution
 from islands.protocol.syncer.events import ContributionArrived, LinkOpened
+from islands.protocol.syncer.journalling import Durable
 from islands.protocol.syncer.members import WRONGS_MAX
-from islands.protocol.syncer.recovery import Durable
 from islands.protocol.tape.member_entries import WrongReport
 from islands.syncer.journal import encode
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded

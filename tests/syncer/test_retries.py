@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from islands.protocol.handlers import Received
 from islands.protocol.identities import LearnerName, Version
 from islands.protocol.messages.training import ContributionDeclined, FragmentUpdate
+from islands.protocol.sessions import Received
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.syncer.actions import BeginMerge
 from islands.protocol.syncer.contribution_admission import OVERTAKEN

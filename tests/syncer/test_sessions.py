@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from islands.protocol.errors import OutdatedError
-from islands.protocol.handlers import Received
 from islands.protocol.identities import Incarnation, Phase, Role, Status, Version
 from islands.protocol.messages.membership import (
     Evicted,
@@ -18,6 +17,7 @@ from islands.protocol.messages.membership import (
     Refused,
 )
 from islands.protocol.messages.training import FinalRound, LeaseGranted, Welcome
+from islands.protocol.sessions import Received
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.events import LinkClosed, LinkOpened, StopRequested
 from islands.protocol.syncer.members import LINKS_FREE

@@ -9,9 +9,9 @@ from islands.protocol.messages.membership import Evicted
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.closing import waited_for
 from islands.protocol.syncer.events import StopRequested
-from islands.protocol.syncer.health import IDLE_KEPT
 from islands.protocol.syncer.memory import ClosingStage
-from islands.protocol.syncer.standstill import still_limit_s
+from islands.protocol.syncer.sweep import still_limit_s
+from islands.protocol.syncer.timeouts import IDLE_KEPT
 from islands.protocol.tape.round_entries import WaitsFor
 from tests.syncer.bench import BATCH, Bench, opened, seeded
 

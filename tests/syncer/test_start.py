@@ -10,7 +10,7 @@ from islands.lab.world.disk import SimulatedDisk
 from islands.protocol.errors import DiskError
 from islands.protocol.identities import Incarnation, Phase
 from islands.protocol.messages.membership import Heartbeat, HeartbeatAck, Join, Joined
-from islands.syncer.journal_writer import DISK_RETRY_S
+from islands.syncer.journal import DISK_RETRY_S
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed
 from messaging.links.link import Link

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from islands.protocol.handlers import Received
 from islands.protocol.identities import Fate, FragmentIndex, Phase, Status, Version
 from islands.protocol.messages.membership import MembershipChanged
 from islands.protocol.messages.training import PullFragment
+from islands.protocol.sessions import Received
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import ReleaseValues

@@ -13,13 +13,12 @@ from dataclasses import replace
 from typing import cast
 
 from islands.protocol import sessions
-from islands.protocol.credentials import Credentials
 from islands.protocol.errors import IslandsError
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role
 from islands.protocol.learner import actions as learner_actions
 from islands.protocol.learner import events as learner_events
 from islands.protocol.learner.state import LearnerState
-from islands.protocol.membership import HeartbeatContent, MembershipState
+from islands.protocol.membership import Credentials, HeartbeatContent, MembershipState
 from islands.protocol.messages.control import Command, CommandAnswer, Drain, Verb
 from islands.protocol.messages.membership import (
     Evicted,
@@ -29,8 +28,13 @@ from islands.protocol.messages.membership import (
     Refused,
     Stop,
 )
-from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.messages.training import FragmentUpdate, Hello, Welcome
+from islands.protocol.messages.training import (
+    FragmentUpdate,
+    Hello,
+    StateOffer,
+    StateRequest,
+    Welcome,
+)
 from islands.protocol.observer import state as observer
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor import actions as supervisor_actions
@@ -39,7 +43,7 @@ from islands.protocol.supervisor.memory import SupervisorMemory
 from islands.protocol.supervisor.state import SupervisorState
 from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
-from islands.protocol.syncer.recovery import Durable, fresh
+from islands.protocol.syncer.journalling import Durable, fresh
 from islands.protocol.syncer.state import SyncerState
 from tests.rounds.model import BATCH_TOKENS, FakeCompute
 from tests.transcripts.people import (

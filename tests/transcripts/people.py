@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from islands.protocol.handlers import Received
 from islands.protocol.learner import events as learner_events
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.membership import MembershipState
@@ -12,6 +11,7 @@ from islands.protocol.messages.control import Command
 from islands.protocol.messages.membership import Heartbeat, Join, Leave, Stop
 from islands.protocol.messages.training import ContributionDeclined, Hello, Progress
 from islands.protocol.observer import state as observer
+from islands.protocol.sessions import Received
 from islands.protocol.supervisor import events as supervisor_events
 from islands.protocol.syncer import events as syncer_events
 from islands.protocol.syncer.plausibility import Check

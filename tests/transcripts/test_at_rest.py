@@ -10,14 +10,13 @@ from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
 from islands.protocol import sessions
-from islands.protocol.handlers import Received
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
 from islands.protocol.learner import events as learner_events
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages import training
 from islands.protocol.messages.membership import Leave, MembershipChanged, Refused, Stop
 from islands.protocol.observer.state import ObserverState
-from islands.protocol.sessions import ToSyncer
+from islands.protocol.sessions import Received, ToSyncer
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor import events as supervisor_events
 from islands.protocol.supervisor.state import SupervisorState

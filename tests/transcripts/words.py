@@ -9,12 +9,12 @@ from typing import Any
 
 from islands.protocol import sessions
 from islands.protocol.errors import IslandsError
-from islands.protocol.handlers import Received
 from islands.protocol.identities import Lease
 from islands.protocol.learner import actions as learner_actions
 from islands.protocol.learner import events as learner_events
-from islands.protocol.messages import control, membership, peers, training
+from islands.protocol.messages import control, membership, training
 from islands.protocol.observer import state as observer
+from islands.protocol.sessions import Received
 from islands.protocol.supervisor import actions as supervisor_actions
 from islands.protocol.supervisor import events as supervisor_events
 from islands.protocol.syncer import actions as syncer_actions
@@ -124,8 +124,8 @@ MESSAGES: Words = {
     training.LeaseGranted: _grant,
     training.FinalRound: lambda m: f"final-round of epoch {m.epoch}: {m.reason}",
     training.Paused: lambda m: f"pause-{'on' if m.paused else 'off'} of epoch {m.epoch}",
-    peers.StateRequest: lambda m: f"moments-request piece {m.piece}",
-    peers.StateOffer: lambda m: f"moments piece {m.piece} of {m.pieces}",
+    training.StateRequest: lambda m: f"moments-request piece {m.piece}",
+    training.StateOffer: lambda m: f"moments piece {m.piece} of {m.pieces}",
     training.PullFragment: lambda m: f"pull {m.ticket} of {m.fragment} at {m.version}",
     training.Contribution: lambda m: (
         f"contribution {m.ticket} of {m.fragment}: {m.steps} steps {m.tokens} tokens since {m.base}"

@@ -33,7 +33,7 @@ from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.state import SyncerState
 from islands.run.records.summary import SyncerShare, share_of
 from islands.settings.run_spec import RunSpec
-from islands.syncer.hooks import Hooks
+from islands.syncer.workers import Hooks
 from islands.tasks.factory import allowed_by
 from messaging.clock import MonotonicClock
 from messaging.simulation.network import Route

@@ -3,11 +3,15 @@
 import asyncio
 from collections.abc import Callable
 
-from islands.learner.boundary import Boundary, EngineEvent, PendingPiece, PendingSnapshot, Running
-from islands.learner.commands import enqueue
-from islands.learner.compute import Post, StepReport, made, nobody
-from islands.learner.copying import SnapshotCopies
-from islands.learner.step_data import TrainerData
+from islands.learner.boundary import (
+    Boundary,
+    EngineEvent,
+    PendingPiece,
+    PendingSnapshot,
+    Running,
+    TrainerData,
+)
+from islands.learner.compute import Post, SnapshotCopies, StepReport, enqueue, made, nobody
 from islands.model.interfaces import Trainer, first_pass
 from islands.protocol.identities import FragmentIndex
 from islands.protocol.learner.actions import EngineAction

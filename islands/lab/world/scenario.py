@@ -19,7 +19,7 @@ from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.choices import LearnerWaits
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.simulation_entries import FAILING, FULL, SLOW_DISK
-from islands.syncer.journal_writer import DISK_RETRY_S
+from islands.syncer.journal import DISK_RETRY_S
 from messaging.envelope import NOMINAL_HEADER_BYTES
 from messaging.simulation.network import Route
 

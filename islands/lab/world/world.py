@@ -23,9 +23,9 @@ from islands.lab.world.inline_worker import InlineWorker
 from islands.lab.world.processes import RoleProcess, SimulatedProcess, SimulatedProcesses
 from islands.learner.actor import LearnerActor
 from islands.model.interfaces import Trainer
-from islands.protocol.credentials import Credentials
 from islands.protocol.errors import DiskError, FencedError
 from islands.protocol.identities import OPERATOR, SUPERVISOR, SYNCER, Phase
+from islands.protocol.membership import Credentials
 from islands.protocol.messages.control import Command, CommandAnswer, StepFigures, Verb
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.state import SyncerState
@@ -35,9 +35,9 @@ from islands.protocol.tape.simulation_entries import Fault, Final, ProcessKilled
 from islands.run.composition import Cluster, ClusterSpec
 from islands.run.learner_process import make_learner
 from islands.run.roles import make_syncer
-from islands.supervisor.hooks import Hooks, ignored
+from islands.supervisor.actor import Hooks, ignored
 from islands.syncer.actor import SyncerActor
-from islands.syncer.hooks import Hooks as SyncerHooks
+from islands.syncer.workers import Hooks as SyncerHooks
 from islands.syncer.workers import SyncerWorkers
 from messaging.codec.tensors import as_buffer, digest
 from messaging.envelope import Envelope

@@ -17,16 +17,21 @@
    lost or counted twice.
 5. A neighbour is known by name and incarnation from the roster. A share that no honest learner
    sends is refused.
+6. Who is a neighbour in a round follows from seed, round and roster alone. While two rosters
+   differ, an offer may reach a learner that has another partner in that round, and declines it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import assert_never
 
 from islands.protocol.gossip.actions import Mix, Payload, TakeShare, ToNeighbour
 from islands.protocol.gossip.events import ShareArrived, ShareTaken
-from islands.protocol.gossip.pairing import neighbours_of
 from islands.protocol.identities import FragmentIndex, Incarnation
 from islands.protocol.messages.gossip import Share, ShareDeclined
+from islands.protocol.settings.choices import Neighbours
+from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.gossip_entries import Exchanged, Widowed
@@ -309,3 +314,52 @@ class Exchanges:
         if self._incarnation is not None and share.wanted:
             declined = ShareDeclined(share.round, share.fragment, self._incarnation, reason)
             self._actions.append(ToNeighbour(peer, declined))
+
+
+def neighbours_of(
+    name: str,
+    settings: GossipSettings,
+    *,
+    seed: int,
+    round_: int,
+    cycle: int,
+    roster: Iterable[str],
+) -> tuple[str, ...]:
+    """Return the names of a learner's neighbours in a round, in order; empty if it rests.
+
+    `cycle` counts the rounds of this fragment before it. The learner itself takes part whether it
+    is in the roster or not.
+    """
+    names = sorted({*roster, name})
+    every = settings.everyone_every
+    if settings.on and every is not None and cycle % (every + 1) == every:
+        return tuple(other for other in names if other != name)
+    match settings.neighbours:
+        case Neighbours.NOBODY:
+            return ()
+        case Neighbours.RANDOM_PAIRS:
+            pairs = random_pairs(names, seed=seed, round_=round_)
+            return tuple(other for pair in pairs if name in pair for other in pair if other != name)
+        case Neighbours.RING:
+            return ring(name, names)
+        case Neighbours.GRAPH:
+            present = dict.fromkeys(names)
+            return tuple(one for one in settings.lines.get(name, ()) if one in present)
+        case _:
+            assert_never(settings.neighbours)
+
+
+def random_pairs(names: Iterable[str], *, seed: int, round_: int) -> tuple[tuple[str, str], ...]:
+    """Pair all names at random, by the order of keyed digests; of an odd number one rests."""
+
+    def drawn(name: str) -> bytes:
+        return blake2b(f"{seed}/{round_}/{name}".encode(), digest_size=16).digest()
+
+    order = sorted(names, key=lambda name: (drawn(name), name))
+    return tuple(zip(order[::2], order[1::2], strict=False))
+
+
+def ring(name: str, names: list[str]) -> tuple[str, ...]:
+    """Return those before and after a name in a ring of sorted names; one of two, none alone."""
+    index, size = names.index(name), len(names)
+    return tuple(sorted({names[index - 1], names[(index + 1) % size]} - {name}))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from islands.protocol.gossip.actions import GossipAction, GossipEngineAction
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.protocol.messages import training
-from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import StateOffer, StateRequest
 from islands.protocol.sessions import DialSyncer, DropSyncerLink, Exit, ToSupervisor, ToSyncer
 from islands.protocol.settings.choices import Precision
 from islands.protocol.tape.entry import Record

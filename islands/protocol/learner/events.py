@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from islands.protocol.gossip.events import GossipEvent
 from islands.protocol.identities import FragmentIndex, Incarnation, Lease, Ticket, Version
-from islands.protocol.messages.peers import StateOffer, StateRequest
-from islands.protocol.messages.training import FragmentRequest
+from islands.protocol.messages.training import FragmentRequest, StateOffer, StateRequest
 from islands.protocol.sessions import SupervisorLinkChanged, SyncerLinkChanged, UpdateArrived
 from islands.protocol.settings.choices import Precision
 
@@ -137,7 +136,7 @@ class Idled:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """A snapshot (base − local, at these totals), for a share if of a `round`, is on the host."""
+    """A snapshot (base − local, at these totals), for neighbours if of a `round`, is on host."""
 
     fragment: FragmentIndex
     base: Version

@@ -3,8 +3,7 @@
 | part | written by |
 |---|---|
 | `membership`, `leaving` | `membership.py` |
-| `compute`, `accounts` | `steps.py` |
-| `pulls` | `answering.py` |
+| `compute`, `accounts`, `pulls` | `steps.py` |
 | `moments` | `moments_recovery.py` |
 | `reporting` | `state.py`, and `due` by all rules |
 | `schedule` | itself |
@@ -18,14 +17,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
-from islands.protocol.handlers import Handlers
 from islands.protocol.identities import Incarnation, LearnerName, Lease, Phase, Version
-from islands.protocol.learner.account import Account
+from islands.protocol.learner.account import Account, Pulls
 from islands.protocol.learner.actions import Action, AllowSteps
-from islands.protocol.learner.pulls import Pulls
 from islands.protocol.learner.schedule import Schedule
 from islands.protocol.membership import MembershipState
 from islands.protocol.messages.training import Progress
+from islands.protocol.sessions import Handlers
 from islands.protocol.settings.choices import LearnerWaits, Trigger
 from islands.protocol.settings.run import RunSettings
 

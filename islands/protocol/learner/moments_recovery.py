@@ -21,7 +21,7 @@ are of different steps, which does moments no harm.
 from islands.protocol.identities import WHOLE, LearnerName, Version
 from islands.protocol.learner import actions, events
 from islands.protocol.learner.memory import EVENTS, LearnerMemory, MomentsStage
-from islands.protocol.messages.peers import StateOffer, StateRequest
+from islands.protocol.messages.training import StateOffer, StateRequest
 from islands.protocol.tape import learner_entries
 from islands.protocol.tape.entry import Record
 

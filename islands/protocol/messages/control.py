@@ -153,6 +153,6 @@ class StepFigures:
 
 @message
 class RunEnded:
-    """Syncer → supervisor: the final cut is durable; payload: a share of the summary as JSON."""
+    """Syncer → supervisor: the final cut is durable; payload: its part of the summary as JSON."""
 
     reason: str

@@ -35,7 +35,7 @@ class CommandIssued:
 
 @message
 class CommandPart:
-    """Leader → followers: an array of a command, as the receiver's share of it; payload: bytes."""
+    """Leader → followers: an array of a command, as the receiver's part of it; payload: bytes."""
 
     number: int
     index: int
@@ -77,7 +77,7 @@ class LeaderBeat:
 
 @message
 class ValueShare:
-    """Follower → leader: its share of the value with this number of its kind; payload: bytes."""
+    """Follower → leader: its part of the value with this number of its kind; payload: bytes."""
 
     kind: str
     number: int

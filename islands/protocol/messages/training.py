@@ -1,4 +1,4 @@
-"""Messages between learners and the syncer: fragments, rounds, leases, and the end of a run."""
+"""Messages between learners and the syncer, and between two learners through it."""
 
 from islands.protocol.identities import (
     Compact,
@@ -254,3 +254,28 @@ class Paused:
 
     epoch: int
     paused: bool
+
+
+@message
+class StateRequest:
+    """Ask a state donor for one piece of its inner optimizer's state, if it has this `schema`.
+
+    That is the digest of names, dtypes and shapes of the whole state.
+    """
+
+    incarnation: Incarnation
+    piece: int
+    schema: str
+
+
+@message
+class StateOffer:
+    """Answer to a StateRequest; payload: the piece's bytes.
+
+    `pieces` is the number of pieces of the state, 0 if the donor has none to offer.
+    """
+
+    piece: int
+    pieces: int
+    schema: str
+    digest: str

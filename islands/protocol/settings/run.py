@@ -28,7 +28,7 @@ from islands.protocol.settings.outer import OuterSettings, check_taken
 from islands.protocol.settings.setting import ADVANCED, Setting, check_ranges, make_choices
 
 REPORTS_PER_ROUND = 8
-"""Progress reports per interval between rounds; fewer if it has fewer steps (see `grace.py`)."""
+"""Progress reports per interval between two rounds (`rounds.py`); fewer if it has fewer steps."""
 
 OVERLAP_LEAST = 2
 OVERLAP_SHARE = 4

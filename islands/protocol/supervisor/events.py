@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from islands.protocol.handlers import Received
 from islands.protocol.messages.control import Command
 from islands.protocol.messages.membership import Heartbeat, Join
+from islands.protocol.sessions import Received
 
 
 @dataclass(frozen=True, slots=True)

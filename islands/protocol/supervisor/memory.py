@@ -1,4 +1,4 @@
-"""The supervisor's memory, and the operations on it that several rules share.
+"""The supervisor's memory, and the operations on it that several rules use.
 
 The rules are functions over it: each is registered for its event or its message, where it stands.
 """
@@ -6,13 +6,12 @@ The rules are functions over it: each is registered for its event or its message
 from dataclasses import dataclass, field
 from itertools import islice
 
-from islands.protocol.handlers import Handlers
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.protocol.messages.membership import Member, MembershipChanged
+from islands.protocol.sessions import Handlers
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.actions import Action, Send
-from islands.protocol.supervisor.eviction import MemberRecord, Stalls
-from islands.protocol.supervisor.restarts import Restarts
+from islands.protocol.supervisor.eviction import MemberRecord, Restarts, Stalls
 from islands.protocol.tape.entry import Entry, Record
 
 ENDED_REMEMBERED = 32

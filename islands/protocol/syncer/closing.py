@@ -1,4 +1,4 @@
-"""The end of a run: every token that can still be merged is merged (protocol §3.9).
+"""The course of a run: its pauses, and its end, at which every token is merged (protocol §3.9).
 
     draining ──all have stopped──▶ rounds ──one per fragment──▶ adopting ──▶ cutting
                                                                                  │
@@ -8,22 +8,27 @@ Closing rounds have K = all. Cutting ends a learner that cannot be reached, or s
 tokens, so that its tokens have a fate. Progress restarts the wait of a stage (`timeouts.py`), and a
 learner that does not answer within it is not asked any more. The total is bounded when the end
 begins, so that no peer can postpone it.
+
+While an operator pauses a run no round opens and nothing is granted; learners stop at their next
+boundary. A round that is open ends as usual, so no token is lost, and none is counted twice. The
+pause is journalled. Time counts against `budget_s` from version 0 on, while the run neither is
+paused nor closes, and over all starts of the syncer, without the time between the last record of
+one and its crash.
 """
 
 from islands.protocol.identities import WHOLE, LearnerName, Phase, Role, Status
 from islands.protocol.messages.membership import Stop
-from islands.protocol.messages.training import FinalRound
+from islands.protocol.messages.training import FinalRound, Paused
 from islands.protocol.syncer import events
+from islands.protocol.syncer.accounts import end_unsettled
 from islands.protocol.syncer.actions import Exit, FinishRun
-from islands.protocol.syncer.eligibility import BUSY, unready_because
-from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.journalling import TIME
+from islands.protocol.syncer.members import BUSY, LearnerRecord, unready_because
 from islands.protocol.syncer.memory import EVENTS, Closing, ClosingStage, SyncerMemory
-from islands.protocol.syncer.recovery import TIME
-from islands.protocol.syncer.retirement import end_unsettled
 from islands.protocol.syncer.rounds import Stage
 from islands.protocol.syncer.scheduling import abandon, close_rounds, open_round
 from islands.protocol.syncer.timeouts import end_at_most_s
-from islands.protocol.tape import round_entries
+from islands.protocol.tape import member_entries, round_entries
 
 
 def advance_closing(core: SyncerMemory, now_s: float) -> None:
@@ -314,3 +319,27 @@ def _finish(core: SyncerMemory, closing: Closing) -> None:
     for name in core.names():
         core.send(core.members.learners[name].connection, Stop(closing.reason))
     core.actions.append(FinishRun(closing.reason))
+
+
+def set_paused(core: SyncerMemory, *, paused: bool) -> None:
+    if core.durable.paused is paused:
+        return
+    core.durable.paused = paused
+    core.record(member_entries.Paused() if paused else member_entries.Resumed())
+    core.journal.records.want()
+    core.rounds.forget_adoptions()
+    for name in core.names():
+        send_paused(core, name)
+
+
+def send_paused(core: SyncerMemory, name: LearnerName) -> None:
+    learner = core.members.learners[name]
+    if learner.role is Role.LEARNER:
+        core.send(learner.connection, Paused(core.durable.epoch, core.durable.paused))
+
+
+def count_time(core: SyncerMemory, now_s: float) -> None:
+    """Count the time since the last event against the budget, if the run was at work in it."""
+    passed_s = core.journal.count_until(now_s)
+    if core.seeded and core.closing is None and not core.durable.paused:
+        core.durable.elapsed_s += passed_s

@@ -9,13 +9,11 @@ from math import sqrt
 from islands.protocol.identities import Fate, LearnerName, Role, Ticket
 from islands.protocol.messages import training
 from islands.protocol.syncer.actions import DropContribution
-from islands.protocol.syncer.eligibility import stale_because
 from islands.protocol.syncer.events import ContributionArrived
-from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.members import LearnerRecord, stale_because
 from islands.protocol.syncer.memory import HANDLERS, SyncerMemory
 from islands.protocol.syncer.plausibility import COPIES_MAX, Check, age_steps, wrong_steps
-from islands.protocol.syncer.precision import Transfer, budget_s
-from islands.protocol.syncer.pulls import Pull
+from islands.protocol.syncer.pulls import Pull, Transfer, budget_s
 from islands.protocol.syncer.rounds import Admitted, Round, Stage
 from islands.protocol.tape import member_entries, round_entries
 from islands.protocol.tape.process_entries import KeptOut
@@ -64,7 +62,7 @@ def admit(core: SyncerMemory, event: ContributionArrived, now_s: float) -> str |
     incarnation that has ended, since its accounts are closed, nor from an observer, which has none.
     An answer over a link that is gone is void, as its sender assumes: it decides nothing, and the
     pull, which is sent again over the next link, is still to be answered. Returns what is wrong
-    with it if no honest learner sends such a one; that is counted (`reports.py`).
+    with it if no honest learner sends such a one; that is counted (`accounts.py`).
     """
     contribution, connection, ticket = (
         event.contribution,
@@ -199,7 +197,7 @@ def _drop(core: SyncerMemory, ticket: Ticket, connection: int) -> None:
 def on_offered(
     core: SyncerMemory, offered: training.ContributionOffered, connection: int, now_s: float
 ) -> None:
-    """Note since when a contribution has been on its way (`precision.py`)."""
+    """Note since when a contribution has been on its way (`pulls.py`)."""
     learner = _asked(core, offered.ticket, connection)
     pull = None if learner is None else learner.pulls.open.get(offered.ticket.round)
     if pull is not None and offered.size_bytes > 0:

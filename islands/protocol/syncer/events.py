@@ -1,13 +1,13 @@
 """Events that the syncer's state handles. They are past facts; each is handled once, in order.
 
-A message is an event by itself, unless facts are measured beside it (`handlers.py`).
+A message is an event by itself, unless facts are measured beside it (`protocol/sessions.py`).
 """
 
 from dataclasses import dataclass
 
-from islands.protocol.handlers import Received
 from islands.protocol.messages.membership import MembershipChanged
 from islands.protocol.messages.training import Contribution, FragmentSeed, Hello
+from islands.protocol.sessions import Received
 from islands.protocol.syncer.plausibility import Check
 
 

@@ -1,10 +1,26 @@
-"""Journalling: when the journal is written, and which grants are under way.
+"""The journal: when it is written, what it holds, and whether a run may be resumed from that.
 
 A record holds all metadata: one account per learner and fragment. So a fragment's record, which is
 written at once with its new version, makes all other changes durable too. All other changes
 (grants, ends of incarnations, an operator's command) wait for the next record. A change that nobody
 waits for yet, such as a grant to a learner that has tokens left, gets a deadline for its record.
 Records of many accounts are spaced by ten times what writing one of them costs.
+
+A restarted syncer reads the newest record:
+
+======================================  =======================================================
+the journal is of another run           refused
+the token budget is smaller             refused
+it is larger, or there is none now      resumed; an end that had begun, or was reached, is undone;
+                                        refused if the run's time is used up
+time ended it, and there is more now    resumed, and that end is undone
+it is the same, the run goes on         resumed, also in the middle of its end
+it is the same, the run is over
+  and the supervisor has heard so       refused, unless time ended it and there is more time now
+  and the supervisor has not            resumed: only its end has yet to be reported
+======================================  =======================================================
+
+The error of a refusal says in a sentence how to go on.
 """
 
 from collections import deque
@@ -12,8 +28,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
-from islands.protocol.identities import LearnerName
+from islands.protocol.errors import JournalError
+from islands.protocol.identities import Incarnation, LearnerName
 from islands.protocol.messages.training import LeaseGranted
+from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.leases import LeaseBook, ordinary_grant_steps
+from islands.protocol.syncer.ledger import Ledger
+from islands.protocol.syncer.versions import Published
+from islands.protocol.tape.round_entries import Extended
 
 SECONDS_PER_ACCOUNT = 5e-7
 """Cost of a record [M: 0.1 µs to encode an account on the loop's thread, 0.4 µs at most on the
@@ -164,3 +186,175 @@ class Journalling:
         """Return the time that has passed since the last call."""
         passed_s, self.counted_s = now_s - self.counted_s, now_s
         return passed_s
+
+
+NAMES_KEPT = 4096
+"""These take about 200 KB of a record. A forgotten name that returns is not counted as a rejoin."""
+
+NAMES_OVER = NAMES_KEPT // 4
+"""Names are forgotten this many at a time, since each time all of them must be sorted."""
+
+
+@dataclass(slots=True)
+class Fence:
+    """The ended incarnations: by name, and for all names that were forgotten.
+
+    Every journal record holds them, so only the newest `NAMES_KEPT` names are remembered one by
+    one. Incarnations are numbered in order, so one number, `floor`, suffices for all other names.
+    """
+
+    names: dict[LearnerName, Incarnation] = field(default_factory=dict)
+    floor: Incarnation | None = None
+
+    def end(self, name: LearnerName, incarnation: Incarnation) -> None:
+        """End an incarnation, and with it all earlier ones of that name."""
+        self.names[name] = max(incarnation, self.names.get(name, incarnation))
+        if len(self.names) <= NAMES_KEPT + NAMES_OVER:
+            return
+        in_order = sorted(self.names.items(), key=_given)
+        forgotten, kept = in_order[:-NAMES_KEPT], in_order[-NAMES_KEPT:]
+        highest = forgotten[-1][1]
+        self.floor = highest if self.floor is None else max(highest, self.floor)
+        self.names = dict(kept)
+
+    def knows(self, name: LearnerName) -> bool:
+        return name in self.names
+
+    def ended(self, name: LearnerName, incarnation: Incarnation, *, open_account: bool) -> bool:
+        """Return whether an incarnation has ended; with an `open_account`, `floor` says nothing."""
+        known = self.names.get(name)
+        if known is not None and incarnation <= known:
+            return True
+        return self.floor is not None and incarnation <= self.floor and not open_account
+
+
+def _given(entry: tuple[LearnerName, Incarnation]) -> tuple[int, int, LearnerName]:
+    name, incarnation = entry
+    return incarnation.epoch, incarnation.counter, name
+
+
+@dataclass(slots=True)
+class Durable:
+    """The state that a restarted syncer must know: exactly the metadata of a journal record.
+
+    `published` holds the versions that the record with number `sequence` makes durable. `stopping`
+    is the reason why the run is closing, `finished` why it is over, and `reported` whether the
+    supervisor has heard so. `belated_tokens` are those that closing rounds merged although earlier
+    rounds should have (`commits.py`). `elapsed_s` counts against the budget (`closing.py`). `clock`
+    is the fleet's learning-rate clock; it continues from its value if H or P change. `begun` is the
+    beginning of the run from which incarnations count (`protocol/membership.py`).
+    """
+
+    epoch: int
+    sequence: int
+    round: int
+    clock: float
+    published: list[Published | None]
+    ledger: Ledger
+    leases: LeaseBook
+    fence: Fence
+    merges: int = 0
+    staleness_sum: int = 0
+    participants_sum: int = 0
+    present_sum: int = 0
+    belated_tokens: int = 0
+    rejoins: int = 0
+    stopping: str | None = None
+    finished: str | None = None
+    reported: bool = False
+    paused: bool = False
+    elapsed_s: float = 0.0
+    run: str = ""
+    fingerprint: str = ""
+    begun: str = ""
+
+    def make(self, fragment: int, published: Published) -> None:
+        self.published[fragment] = published
+
+
+def fresh(settings: RunSettings, *, fragments: int, shards: int, epoch: int) -> Durable:
+    return Durable(
+        epoch=epoch,
+        sequence=0,
+        round=0,
+        clock=0.0,
+        published=[None] * fragments,
+        ledger=Ledger.of(fragments),
+        leases=LeaseBook(shards, settings.budget_tokens, ordinary_grant_steps(settings)),
+        fence=Fence(),
+    )
+
+
+TIME = "time"
+
+
+def resume_run(
+    durable: Durable, settings: RunSettings, fingerprint: str, begun: str = ""
+) -> Extended | None:
+    """Fit the durable state to the settings of this start; return an entry if the run is extended.
+
+    Where the supervisor began anew, it counts incarnations from the start again: all that the
+    journal knows of have ended, and none of them fences the new ones.
+    """
+    for what, held, wanted in (
+        ("run", durable.run, settings.run),
+        ("layout", durable.fingerprint, fingerprint),
+    ):
+        if held != wanted:
+            raise JournalError(
+                f"the journal is of another run: its {what} is {held}, not {wanted}; "
+                "choose another folder"
+            )
+    if durable.begun != begun:
+        for name, book in list(durable.ledger.books.items()):
+            durable.ledger.close(name)
+            durable.leases.close(name, book.processed)
+        durable.fence, durable.begun = Fence(), begun
+    leases = durable.leases
+    before, wanted_tokens = leases.budget_tokens, settings.budget_tokens
+    larger = before is not None and (wanted_tokens is None or wanted_tokens > before)
+    if not larger and wanted_tokens != before:
+        raise JournalError(
+            f"{_progress(durable)}, and cannot be cut to {_tokens(wanted_tokens)}; go on with "
+            f"budget_tokens {before}, or extend it by a larger one"
+        )
+    longer = durable.stopping == TIME and _time_left(durable, settings)
+    over = durable.finished is not None and durable.reported
+    if over and not larger and not longer:
+        raise JournalError(
+            f"{_progress(durable)}, and is over ({durable.finished}); to extend it, give it "
+            f"{_more(durable, before)}"
+        )
+    if larger and not _time_left(durable, settings):
+        raise JournalError(
+            f"{_progress(durable)}, and has used up its {settings.budget_s} s; to extend it, give "
+            f"it a budget_s above {durable.elapsed_s:.0f} as well"
+        )
+    leases.chunk_steps = ordinary_grant_steps(settings)
+    if not larger and not longer:
+        return None
+    ended, leases.budget_tokens = durable.stopping, wanted_tokens
+    durable.stopping, durable.finished, durable.reported = None, None, False
+    return Extended(wanted_tokens, before, ended or "")
+
+
+def _time_left(durable: Durable, settings: RunSettings) -> bool:
+    return settings.budget_s is None or durable.elapsed_s < settings.budget_s
+
+
+def _progress(durable: Durable) -> str:
+    budget = durable.leases.budget_tokens
+    of = "" if budget is None else f" of {_tokens(budget)}"
+    return f"run {durable.run!r} has processed {durable.ledger.processed:,}{of} tokens"
+
+
+def _tokens(budget: int | None) -> str:
+    return "no budget" if budget is None else f"{budget:,}"
+
+
+def _more(durable: Durable, budget: int | None) -> str:
+    longer = f"a budget_s above {durable.elapsed_s:.0f}"
+    if budget is None:
+        return longer
+    larger = f"budget_tokens above {budget}"
+    return f"{larger}, or {longer}" if durable.stopping == TIME else larger

@@ -1,13 +1,13 @@
 """Members: what the syncer knows of each learner, totals over all of them, and who has ended.
 
 No rule may look at all learners after every event: a run has thousands of each. So `LearnerIndex`
-has totals, `grace.py` the ranks of the ready ones, and `Witness` the learner for which a condition
+has totals, `rounds.py` the ranks of the ready ones, and `Witness` the learner for which a condition
 held last. A rule that changes a learner calls `SyncerMemory.touch`, and the index is updated before
 it is next read. `tests/syncer/recount.py` compares all of it with a count from scratch.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from islands.protocol.identities import (
@@ -21,11 +21,10 @@ from islands.protocol.identities import (
 )
 from islands.protocol.membership import SupervisorView
 from islands.protocol.messages.training import Kept, Progress
+from islands.protocol.running_statistics import LostLinks
 from islands.protocol.syncer.plausibility import Answers, ReportedTotals
-from islands.protocol.syncer.precision import AdaptivePrecision, Level
-from islands.protocol.syncer.pulls import Pulls
+from islands.protocol.syncer.pulls import AdaptivePrecision, Level, Pulls
 from islands.protocol.syncer.timeouts import Exchange, doubled_s
-from islands.protocol.unsteady_links import LostLinks
 
 WRONG_WINDOW_S = 600.0
 
@@ -40,6 +39,11 @@ OBSERVERS_KEPT = 256
 
 LINKS_FREE = 4
 """New links over which one version is sent again at once; after that the wait doubles."""
+
+UNANSWERED_MAX = 2
+NOT_ADOPTED = "its last contribution is merged and not yet adopted"
+BUSY = "two pulls unanswered"
+SILENT = "nothing was heard from it since it was pulled"
 
 
 @dataclass(slots=True)
@@ -71,7 +75,7 @@ class LearnerRecord:
     time, 0 while it is unknown. `paced_steps` is its step that was last measured as one of the
     pace-setting learner. `asking` has the fragments for which its newest report asks for a round,
     less those for which one was opened since. `still` says that it has stood still for long
-    (`standstill.py`); `donor` is the one whose moments it may ask for. `silent` is explained in
+    (`sweep.py`); `donor` is the one whose moments it may ask for. `silent` is explained in
     `pulls.py`. `unasked_rounds` counts the rounds in a row for which it was ineligible although it
     steps, since `unasked_s`, and `left_out` is why, once that is on the tape. `kept` are the values
     that it still has from before this incarnation: of all fragments, or none.
@@ -186,6 +190,60 @@ class LearnerRecord:
         self.precision.link_changed()
 
 
+# --- eligibility: who may be asked (protocol §3.2) ----------------------------------------------
+
+
+def unready_because(learner: LearnerRecord) -> str | None:
+    """Return the first reason against asking a learner at all; None if it is ready."""
+    if learner.role is not Role.LEARNER:
+        return "does not contribute"
+    if learner.status is not Status.LIVE:
+        return learner.status.value
+    if learner.connection is None:
+        return "link down"
+    if learner.phase in (Phase.JOINING, Phase.COMPILING, Phase.HEALING):
+        return learner.phase.value
+    if not learner.whole:
+        return "has not adopted every fragment"
+    if learner.silent and len(learner.pulls):
+        return SILENT
+    if len(learner.pulls) >= UNANSWERED_MAX:
+        return BUSY
+    return None
+
+
+def ineligible_because(
+    learner: LearnerRecord, fragment: int, *, kept: Collection[Version], merged: Version | None
+) -> str | None:
+    """Return the first reason against asking a learner for a fragment, or None.
+
+    `kept` are the fragment's newest versions, `merged` contains the learner's last contribution.
+    """
+    reason = unready_because(learner)
+    if reason is not None:
+        return reason
+    report = learner.progress.fragments[fragment]
+    if learner.progress.steps <= report.base_steps:
+        return "no step since it adopted its base"
+    return stale_because(report.version, kept=kept, merged=merged)
+
+
+def stale_because(
+    base: Version | None, *, kept: Collection[Version], merged: Version | None
+) -> str | None:
+    """Return why a base is too old to contribute from; None if it is fresh."""
+    if base is None:
+        return "has no base"
+    if merged is not None and base < merged:
+        return NOT_ADOPTED
+    if base not in kept:
+        return f"base {base} is not among the {len(kept)} newest versions"
+    return None
+
+
+# --- totals over all learners -------------------------------------------------------------------
+
+
 @dataclass(slots=True)
 class LearnerIndex:
     """Known peers: `names` sorted, `learners` without observers, `readers` with a batch.
@@ -283,7 +341,7 @@ class Members:
     the event being handled, and `witnesses` those of `any`. `absent` says since when an
     incarnation with an open account is neither linked nor in the supervisor's `view`. `wrongs`
     holds, by name, the times of what no honest learner does, `donations` those at which it was
-    given a donor (`donors.py`), and `departed` what observers without a link were sent. `levels`
+    given a donor (`sessions.py`), and `departed` what observers without a link were sent. `levels`
     are the precisions that pulls may name.
     """
 
@@ -376,48 +434,3 @@ def _recent(
         for name, each in times_s.items()
         if (recent := [at_s for at_s in each if now_s - at_s < WRONG_WINDOW_S])
     }
-
-
-NAMES_KEPT = 4096
-"""These take about 200 KB of a record. A forgotten name that returns is not counted as a rejoin."""
-
-NAMES_OVER = NAMES_KEPT // 4
-"""Names are forgotten this many at a time, since each time all of them must be sorted."""
-
-
-@dataclass(slots=True)
-class Fence:
-    """The ended incarnations: by name, and for all names that were forgotten.
-
-    Every journal record holds them, so only the newest `NAMES_KEPT` names are remembered one by
-    one. Incarnations are numbered in order, so one number, `floor`, suffices for all other names.
-    """
-
-    names: dict[LearnerName, Incarnation] = field(default_factory=dict)
-    floor: Incarnation | None = None
-
-    def end(self, name: LearnerName, incarnation: Incarnation) -> None:
-        """End an incarnation, and with it all earlier ones of that name."""
-        self.names[name] = max(incarnation, self.names.get(name, incarnation))
-        if len(self.names) <= NAMES_KEPT + NAMES_OVER:
-            return
-        in_order = sorted(self.names.items(), key=_given)
-        forgotten, kept = in_order[:-NAMES_KEPT], in_order[-NAMES_KEPT:]
-        highest = forgotten[-1][1]
-        self.floor = highest if self.floor is None else max(highest, self.floor)
-        self.names = dict(kept)
-
-    def knows(self, name: LearnerName) -> bool:
-        return name in self.names
-
-    def ended(self, name: LearnerName, incarnation: Incarnation, *, open_account: bool) -> bool:
-        """Return whether an incarnation has ended; with an `open_account`, `floor` says nothing."""
-        known = self.names.get(name)
-        if known is not None and incarnation <= known:
-            return True
-        return self.floor is not None and incarnation <= self.floor and not open_account
-
-
-def _given(entry: tuple[LearnerName, Incarnation]) -> tuple[int, int, LearnerName]:
-    name, incarnation = entry
-    return incarnation.epoch, incarnation.counter, name

@@ -9,20 +9,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from islands.protocol.handlers import Handlers, Received
 from islands.protocol.identities import TRAINING, LearnerName, Phase, Version
 from islands.protocol.messages.training import LeaseGranted
+from islands.protocol.sessions import Handlers, Received
 from islands.protocol.settings.choices import Automatic, LearnerWaits
 from islands.protocol.settings.run import OVERLAP_LEAST, RunSettings
 from islands.protocol.syncer.actions import Action, Send, WriteJournal
-from islands.protocol.syncer.eligibility import ineligible_because, unready_because
-from islands.protocol.syncer.grace import overlap_needed
-from islands.protocol.syncer.health import Health
-from islands.protocol.syncer.journalling import Journalling
-from islands.protocol.syncer.members import LearnerRecord, Members
-from islands.protocol.syncer.recovery import Durable
+from islands.protocol.syncer.journalling import Durable, Journalling
+from islands.protocol.syncer.members import (
+    LearnerRecord,
+    Members,
+    ineligible_because,
+    unready_because,
+)
 from islands.protocol.syncer.rounds import Rounds
-from islands.protocol.syncer.timeouts import answer_timeout_s, final_patience_s, resend_s
+from islands.protocol.syncer.timeouts import (
+    Health,
+    answer_timeout_s,
+    final_patience_s,
+    overlap_needed,
+    resend_s,
+)
 from islands.protocol.syncer.versions import Versions
 from islands.protocol.tape.entry import Entry, Record
 
@@ -249,7 +256,7 @@ class SyncerMemory:
         return self.rounds.pace.setter()
 
     def pace_allows(self) -> bool:
-        """Return whether enough steps were done for one more round (`grace.py`).
+        """Return whether enough steps were done for one more round (`rounds.py`).
 
         A learner that waits for a merge steps no further. So if no ready learner steps, no round is
         open, and one waits though it has adopted all values, a round is due, whatever was counted.
@@ -281,7 +288,7 @@ class SyncerMemory:
         return not self.any_learner("ready and stepping", steps)
 
     def ineligible(self, name: LearnerName, fragment: int) -> str | None:
-        """Return why a learner may not be asked for a fragment (`eligibility.py`), or None."""
+        """Return why a learner may not be asked for a fragment, or None."""
         kept = self.versions.kept[fragment]
         merged = self.durable.ledger.merged_version(name, fragment)
         return ineligible_because(self.members.learners[name], fragment, kept=kept, merged=merged)

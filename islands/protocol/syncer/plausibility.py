@@ -16,7 +16,7 @@ step time               twice what this syncer's clock has seen for a step, and 
                         (`believed_step_s`)
 tokens of a batch       `BATCHES_DIFFER` times the learner's own mean (`believed_batch`); before its
                         first step it gets no more of the remaining budget than others (`leases.py`)
-credits of the pace     one round and one report (`grace.py`)
+credits of the pace     one round and one report (`rounds.py`)
 repeated answers        `COPIES_MAX` over one link (`Answers`)
 ======================  ========================================================================
 

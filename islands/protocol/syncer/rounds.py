@@ -1,4 +1,4 @@
-"""Rounds: each is the attempt to move one fragment to its next version.
+"""Rounds, each the attempt to move one fragment to its next version; the pace at which they open.
 
     collecting ──close──▶ merging ──merged──▶ journalling ──journalled──▶ (committed, forgotten)
         └──timeout──▶ (abandoned, forgotten; the fragment keeps its version)
@@ -7,16 +7,25 @@ While collecting, every asked learner is `waiting`, has `arrived`, or is `excuse
 it was refused, or it cannot be reached). The quorum is complete when K contributions have arrived;
 with K = all or `auto`, when one has and nobody is awaited any more. The round closes when nobody is
 waiting, or when the grace after that is over.
+
+Learners pay for rounds with credits in steps (protocol §3.1). Their upper bound keeps a learner
+that ran ahead while nobody could open a round from paying for a burst afterwards; the lower bound
+keeps a slow learner from falling ever further behind. With a bound of max(1, H/P), and one report
+per H/P steps, the effective H comes out up to 14 % too long [M: event model, H=24, P=1]. Eight
+reports per interval, and a bound that is higher by one report, keep it within 3 %.
 """
 
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
 from islands.protocol.identities import LearnerName, Ticket, Version
 from islands.protocol.messages.training import Contribution
-from islands.protocol.syncer.grace import Durations, Pace, Patience
+from islands.protocol.settings.choices import PaceBy
+from islands.protocol.settings.run import REPORTS_PER_ROUND
 from islands.protocol.syncer.plausibility import NormGauge
+from islands.protocol.syncer.timeouts import Durations, Patience
 
 ABANDONED_KEPT = 64
 """Abandoned rounds that are kept, to measure by how much a late answer missed its round."""
@@ -199,6 +208,100 @@ class Adoption:
     closed_s: float
     quorum: int
     reports: int = 0
+
+
+CREDIT_FLOOR_STEPS = -1.0
+
+ROUNDING_STEPS = 1e-6
+"""By how much sums of H/P may be off, which a round need not wait for."""
+
+Rank = tuple[bool, float, LearnerName]
+"""Ranks sort who trains first, then the largest credit, and equal credits by name."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """Credits in steps, and the ready learners' ranks, by name in `ranked`, sorted in `ranking`.
+
+    Learners that wait for merges never run further ahead than `ahead_steps`.
+    """
+
+    by: PaceBy
+    round_interval_steps: float
+    ahead_steps: float = 0.0
+    credits: dict[LearnerName, float] = field(default_factory=dict)
+    ranked: dict[LearnerName, Rank] = field(default_factory=dict)
+    ranking: list[Rank] = field(default_factory=list)
+
+    @property
+    def cap_steps(self) -> float:
+        """Largest credit a learner can hold: a round, and one report on top of it."""
+        interval = self.round_interval_steps
+        one_round = interval * (1 + 1 / REPORTS_PER_ROUND) if interval > 1 else 1.0
+        return one_round + self.ahead_steps
+
+    def progressed(self, name: LearnerName, steps: int) -> None:
+        self.credits[name] = min(self.cap_steps, self.credits.get(name, 0.0) + steps)
+        self._rerank(name)
+
+    def forget(self, name: LearnerName) -> None:
+        self.credits.pop(name, None)
+        self._rerank(name)
+
+    def enter(self, name: LearnerName, *, trains: bool = True) -> None:
+        """Rank a ready learner, behind all others if it does not train."""
+        rank = self._rank(name, trains=trains)
+        if self.ranked.get(name) != rank:
+            self.leave(name)
+            self.ranked[name] = rank
+            insort(self.ranking, rank)
+
+    def leave(self, name: LearnerName) -> None:
+        rank = self.ranked.pop(name, None)
+        if rank is not None:
+            del self.ranking[bisect_left(self.ranking, rank)]
+
+    def set_interval(self, interval_steps: float) -> None:
+        self.round_interval_steps = interval_steps
+
+    def setter(self) -> LearnerName | None:
+        """Return the learner that sets the pace; None if none is ready."""
+        if not self.ranking:
+            return None
+        count = bisect_left(self.ranking, (True,)) or len(self.ranking)  # who trains, or all
+        match self.by:
+            case PaceBy.FASTEST:
+                index = 0
+            case PaceBy.SLOWEST:
+                index = count - 1
+            case PaceBy.MEDIAN:
+                index = (count - 1) // 2
+        return self.ranking[index][2]
+
+    def ready(self) -> bool:
+        setter = self.setter()
+        if setter is None:
+            return False
+        return self.credits.get(setter, 0.0) >= self.round_interval_steps - ROUNDING_STEPS
+
+    def opened(self, next_interval_steps: float) -> None:
+        """Take the price of an opened round from every learner's credit, and set the next one's."""
+        for name in self.credits:
+            paid = self.credits[name] - self.round_interval_steps
+            self.credits[name] = max(CREDIT_FLOOR_STEPS, paid)
+        self.round_interval_steps = next_interval_steps
+        self.ranked = {
+            name: self._rank(name, trains=not resting)
+            for name, (resting, _, _) in self.ranked.items()
+        }
+        self.ranking = sorted(self.ranked.values())
+
+    def _rank(self, name: LearnerName, *, trains: bool) -> Rank:
+        return not trains, -self.credits.get(name, 0.0), name
+
+    def _rerank(self, name: LearnerName) -> None:
+        if name in self.ranked:
+            self.enter(name, trains=not self.ranked[name][0])
 
 
 @dataclass(slots=True)

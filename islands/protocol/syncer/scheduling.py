@@ -23,15 +23,12 @@ from islands.protocol.identities import (
 from islands.protocol.messages.training import Contribution, PullFragment
 from islands.protocol.settings.choices import Automatic, LearnerWaits
 from islands.protocol.syncer.actions import BeginMerge, MergePart
-from islands.protocol.syncer.commits import in_time_fraction
+from islands.protocol.syncer.commits import asks_all, in_time_fraction, is_enough
 from islands.protocol.syncer.contribution_admission import Refusal, refuse
-from islands.protocol.syncer.eligibility import unready_because
-from islands.protocol.syncer.grace import Patience, grace_s, patience
-from islands.protocol.syncer.health import NAMED_MOST
-from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.members import LearnerRecord, unready_because
 from islands.protocol.syncer.memory import SyncerMemory
-from islands.protocol.syncer.recipients import asks_all, is_enough
 from islands.protocol.syncer.rounds import Admitted, Round, Stage
+from islands.protocol.syncer.timeouts import NAMED_MOST, Patience, grace_s, patience
 from islands.protocol.tape import round_entries
 
 CYCLES_UNASKED = 2
@@ -39,7 +36,7 @@ CYCLES_UNASKED = 2
 
 
 def open_rounds(core: SyncerMemory, now_s: float) -> None:
-    """Open as many rounds as compute has earned and the overlap can hide (`grace.py`)."""
+    """Open as many rounds as compute has earned and the overlap can hide (`rounds.py`)."""
     if core.settings.gossip.on:
         return  # the only ones are the closing ones
     limit = core.settings.open_rounds(core.fragments, core.overlap_steps)

@@ -1,11 +1,16 @@
-"""Sessions: the links of peers, and the supervisor's view of them.
+"""Sessions: the links of peers, the supervisor's view of them, and messages from peer to peer.
 
 Fencing: an incarnation that ended never comes back. The syncer learns of its end from the
 supervisor, or by meeting a higher incarnation of the same name, and remembers it in the journal.
+
+The syncer names a **donor**, whose inner moments a restarted learner may ask for, and forwards
+messages between the two (protocol §8). A sender's name is the one that its link was admitted under.
+Where no donor was named, as after a restart of the syncer, the donor of an incarnation that has not
+stepped is the one that it asks first. Whole states are large, so a name gets a donor
+`DONATIONS_MAX` times within `WRONG_WINDOW_S`; a fresh or unhealed learner never donates.
 """
 
 from islands.protocol.errors import OutdatedError
-from islands.protocol.handlers import Received, claimed_name
 from islands.protocol.identities import LearnerName, Role, Status
 from islands.protocol.messages.membership import (
     RUN_OVER,
@@ -17,21 +22,27 @@ from islands.protocol.messages.membership import (
     Stop,
 )
 from islands.protocol.messages.registry import PROTOCOL
-from islands.protocol.messages.training import FinalRound, Hello, Paused, Welcome
-from islands.protocol.syncer import events, reports
+from islands.protocol.messages.training import (
+    FinalRound,
+    Hello,
+    Paused,
+    StateOffer,
+    StateRequest,
+    Welcome,
+)
+from islands.protocol.sessions import Received, claimed_name
+from islands.protocol.syncer import accounts, events
+from islands.protocol.syncer.accounts import close_accounts, end, retire
 from islands.protocol.syncer.actions import Dismiss
-from islands.protocol.syncer.closing import begin_closing
-from islands.protocol.syncer.donors import name_donor
-from islands.protocol.syncer.health import end_reason
-from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.closing import begin_closing, set_paused
+from islands.protocol.syncer.commits import send_lacking
+from islands.protocol.syncer.members import LearnerRecord, may_donate
 from islands.protocol.syncer.memory import EVENTS, HANDLERS, SyncerMemory
-from islands.protocol.syncer.pausing import set_paused
 from islands.protocol.syncer.plausibility import news_of
-from islands.protocol.syncer.precision import AdaptivePrecision
-from islands.protocol.syncer.recipients import send_lacking
-from islands.protocol.syncer.retirement import close_accounts, end, retire
+from islands.protocol.syncer.pulls import AdaptivePrecision
 from islands.protocol.syncer.rounds import Stage
 from islands.protocol.syncer.scheduling import ask_later
+from islands.protocol.syncer.timeouts import end_reason
 from islands.protocol.tape import member_entries, process_entries
 from messaging.plain_text import plain
 
@@ -52,7 +63,7 @@ def end_peer(core: SyncerMemory, event: events.PeerEvent, wrong: str, now_s: flo
     connection = None if isinstance(event, events.SeedArrived) else event.connection
     learner = core.members.learners.get(name)
     if learner is not None:
-        reports.dismiss_wrong(core, learner, wrong, now_s)
+        accounts.dismiss_wrong(core, learner, wrong, now_s)
     elif connection is not None:
         core.record(member_entries.WrongReport(name, wrong))
         reason = f"what it said cannot be handled: {wrong}"
@@ -103,8 +114,8 @@ def on_link_opened(core: SyncerMemory, event: events.LinkOpened, now_s: float) -
         core.send(connection, FinalRound(core.durable.epoch, core.closing.reason))
     core.record(member_entries.Linked(hello.name, str(hello.incarnation)))
     before, report = learner.progress, hello.progress
-    if not reports.goes_back(before, report, news_of(before, report)):
-        reports.admit_report(core, learner, report)
+    if not accounts.goes_back(before, report, news_of(before, report)):
+        accounts.admit_report(core, learner, report)
     interval_s = core.resend_s(learner.exchange.adoptions_s.value)
     send_lacking(core, learner, now_s, interval_s, hello.digests)
     if learner.role is Role.LEARNER:
@@ -135,8 +146,8 @@ def _refusal(
         return refused(f"layout {shown} differs from the run's {core.fingerprint}")
     counts = (len(hello.progress.fragments), len(hello.digests))
     if counts != (core.fragments, core.fragments):
-        told = f"{counts[0]} fragments and {counts[1]} digests"
-        return refused(f"{told}, the run has {core.fragments} fragments")
+        offered = f"{counts[0]} fragments and {counts[1]} digests"
+        return refused(f"{offered}, the run has {core.fragments} fragments")
     who = (hello.progress.name, hello.progress.incarnation)
     if who != (hello.name, hello.incarnation):
         return refused(f"its report is of {who[0]}/{who[1]}")
@@ -156,7 +167,7 @@ def _part(core: SyncerMemory, hello: Hello, wrong: str, now_s: float) -> Refused
     book = core.durable.ledger.books.get(hello.name)
     same = book is not None and book.incarnation == hello.incarnation
     unknown = hello.progress.tokens - (book.processed if book is not None and same else 0)
-    return reports.last_word(
+    return accounts.last_word(
         core, hello.name, hello.incarnation, wrong, now_s, unknown_tokens=unknown
     )
 
@@ -166,9 +177,9 @@ def _wrong_because(core: SyncerMemory, hello: Hello) -> str | None:
     same = known is not None and known.incarnation == hello.incarnation
     before = known.progress if known is not None and same else None
     news = news_of(before, report)
-    if before is not None and reports.goes_back(before, report, news):
+    if before is not None and accounts.goes_back(before, report, news):
         return None  # an old report, delivered once more, is not taken in
-    return reports.wrong_because(core, report, before, news)
+    return accounts.wrong_because(core, report, before, news)
 
 
 def _fenced(core: SyncerMemory, hello: Hello) -> bool:
@@ -330,3 +341,50 @@ def _end_absent(core: SyncerMemory, now_s: float) -> None:
             core.members.present(name)
         elif core.members.away_s(name, now_s) >= patience_s:
             end(core, name, "the supervisor does not know it")
+
+
+def name_donor(
+    core: SyncerMemory, learner: LearnerRecord, hello: Hello, now_s: float
+) -> LearnerName | None:
+    """Return another learner for one that holds nothing while the run goes on; it may ask that one.
+
+    That is the one with most tokens in its incarnation, whose moments have seen most; ties are
+    broken by name. Tokens are bounded by what was granted. Steps are only a learner's claim: ranked
+    by them, a liar would become everybody's donor.
+    """
+    holds_nothing = all(report.version is None for report in hello.progress.fragments)
+    if hello.role is not Role.LEARNER or not holds_nothing:
+        return None
+    if not core.seeded or core.closing is not None:
+        return None
+    able = (one for one in core.members.learners.values() if may_donate(one))
+    ranks = ((-one.progress.tokens, one.name) for one in able if one.name != hello.name)
+    donor = min(ranks, default=(0, None))[1]
+    if donor is None or not core.members.may_have_donor(hello.name, now_s):
+        return None
+    learner.donor = donor
+    return donor
+
+
+def route(
+    core: SyncerMemory,
+    connection: int,
+    sender: str,
+    recipient: str,
+    body: StateRequest | StateOffer,
+    now_s: float,
+) -> int | None:
+    """Return the connection over which to forward a message between peers, or None."""
+    source = core.members.learners.get(LearnerName(sender))
+    target = core.members.learners.get(LearnerName(recipient))
+    if source is None or source.connection != connection or target is None or target is source:
+        return None
+    if Role.LEARNER is not source.role or Role.LEARNER is not target.role:
+        return None
+    if isinstance(body, StateOffer):
+        return target.connection if target.donor == source.name else None
+    own = body.incarnation == source.incarnation
+    unnamed = own and source.donor is None and source.progress.steps == 0
+    if unnamed and core.members.may_have_donor(source.name, now_s):
+        source.donor = target.name
+    return target.connection if own and source.donor == target.name else None

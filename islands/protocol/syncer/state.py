@@ -13,22 +13,19 @@ from islands.protocol.membership import HeartbeatContent
 from islands.protocol.settings.choices import LearnerWaits, Trigger
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import events, scheduling
+from islands.protocol.syncer.accounts import grant
 from islands.protocol.syncer.actions import Action
-from islands.protocol.syncer.closing import advance_closing, resume_end
-from islands.protocol.syncer.grace import Pace
-from islands.protocol.syncer.granting import grant
-from islands.protocol.syncer.health import Health
-from islands.protocol.syncer.journalling import Journalling
+from islands.protocol.syncer.closing import advance_closing, count_time, resume_end
+from islands.protocol.syncer.commits import request_seed
+from islands.protocol.syncer.journalling import Durable, Journalling
 from islands.protocol.syncer.members import Members
 from islands.protocol.syncer.memory import EVENTS, SyncerMemory
-from islands.protocol.syncer.pausing import count_time
 from islands.protocol.syncer.plausibility import NormGauge
-from islands.protocol.syncer.precision import EXACT, Level
-from islands.protocol.syncer.recovery import Durable
-from islands.protocol.syncer.retries import next_sweep_s
-from islands.protocol.syncer.rounds import Rounds, Stage
-from islands.protocol.syncer.seeding import request_seed
+from islands.protocol.syncer.pulls import EXACT, Level
+from islands.protocol.syncer.rounds import Pace, Rounds, Stage
 from islands.protocol.syncer.sessions import end_peer
+from islands.protocol.syncer.sweep import next_sweep_s
+from islands.protocol.syncer.timeouts import Health
 from islands.protocol.syncer.versions import Versions
 from islands.protocol.tape.round_entries import Row
 
@@ -40,7 +37,7 @@ class SyncerState:
 
     `durable` is what the journal held, under a higher epoch, or what `fresh` returns. With
     `initial`, version 0 is being read from a file if there is none. Peers may show `epoch_proof` to
-    another start of the syncer (`credentials.py`). For `returns_s`, version 0 waits for members
+    another start of the syncer (`Credentials`). For `returns_s`, version 0 waits for members
     that outlived the journal; None: their values are not taken back.
     """
 

@@ -1,4 +1,4 @@
-"""The syncer's timeouts that follow from measured times; `standstill.py` has those of a learner.
+"""How long the syncer waits, by measured times, and its watches over what is wrong for longer.
 
 =======================  =====================================================  =================
 what is waited for       how long                                               settings
@@ -20,13 +20,28 @@ what it should have been. Until there is an answer, the time from sending a valu
 its adoption stands in for it, with the steps added that a copy may take. No learner is waited for
 longer because it did not answer (`pulls.py`). The margin is four times, since waiting too short
 costs a whole exchange, while waiting too long costs little.
+
+Grace, and patience where K is `auto`, are those of protocol §3.4. `sweep.py` has the limits of a
+learner that does no step.
+
+**Divergence**: a learner whose loss is not a finite number begins again, from the published values,
+with fresh moments. Where published values or learning rate are at fault, that would go on for ever:
+so a run is closed once every learner has had `DIVERGED_MAX` such ends in a row. A learner that is
+away counts as one that trains well, for as long as a compilation may take and as long as its
+account is open, unless it left: one broken device must not end the run before a killed learner is
+back, nor before the others have dialled a restarted syncer.
 """
 
 from collections import deque
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import ceil, inf
 from statistics import median_low
 
-from islands.protocol.settings.run import Timing
+from islands.protocol.identities import Incarnation, LearnerName
+from islands.protocol.messages.training import FragmentProgress
+from islands.protocol.running_statistics import MovingAverage
+from islands.protocol.settings.run import RunSettings, Timing
 
 MARGIN = 4
 """Something may take this many times longer than it took at most lately."""
@@ -153,3 +168,227 @@ def warning_patience_s(
     """Return how long nothing is merged before a warning is recorded."""
     intervals_s = INTERVALS_SILENT * interval_steps * step_s
     return max(timing.scaled(timing.round_s), intervals_s, MARGIN * (step_s + exchange_s))
+
+
+@dataclass(slots=True)
+class Durations:
+    """The three measured times of Eq. 3, in seconds."""
+
+    step_s: MovingAverage
+    quorum_s: MovingAverage
+    sync_s: MovingAverage
+
+    @classmethod
+    def unknown(cls) -> "Durations":
+        return cls(MovingAverage(), MovingAverage(), MovingAverage())
+
+
+def overlap_needed(durations: Durations) -> int | None:
+    """Return the τ that hides an exchange; None while its times are unknown."""
+    step_s, quorum_s = durations.step_s.value, durations.quorum_s.value
+    sync_s = durations.sync_s.value
+    if not step_s or quorum_s is None or sync_s is None:
+        return None
+    return ceil((quorum_s + sync_s) / step_s) + 1
+
+
+def grace_s(durations: Durations, *, overlap_steps: int, safety: float) -> float:
+    """Return the seconds to wait after the K-th arrival (protocol §3.4)."""
+    step_s = durations.step_s.value
+    quorum_s = durations.quorum_s.value
+    sync_s = durations.sync_s.value
+    if step_s is None or quorum_s is None or sync_s is None:
+        return 0.0
+    hidden_s = max(0.0, overlap_steps * step_s - quorum_s - sync_s)
+    return min(step_s, safety * hidden_s)
+
+
+NEAR_SHARE = 0.5
+NEAR_TIMES = 2
+WITHIN_TIMES = 4
+"""The factors of `patience`, in the order of protocol §3.4."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Where K is `auto`: whose usual answers are near enough to await, and for how long, in s."""
+
+    near_s: float = inf
+    within_s: float = inf
+
+    def awaits(self, usual_s: float | None) -> bool:
+        return usual_s is None or usual_s <= self.near_s
+
+
+def patience(usual_s: Sequence[float | None], interval_s: float) -> Patience:
+    """Return whom a round with K = `auto` waits for, and for how long (protocol §3.4).
+
+    `usual_s` are the usual times of answers, None of a learner that has not answered yet;
+    `interval_s` is the duration of H steps, 0 if it is unknown.
+    """
+    known = [each for each in usual_s if each is not None]
+    usual = median_low(known) if known else 0.0
+    within_s = max(interval_s, WITHIN_TIMES * usual)
+    return Patience(max(NEAR_SHARE * interval_s, NEAR_TIMES * usual), within_s or inf)
+
+
+IDLE_KEPT = 64
+"""Names that were ended for standing still and have done no step since, of which it is known."""
+
+NAMED_MOST = 8
+"""Number of learners whose reason is given; of thousands, these are enough."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """Since when something has been wrong, None while it is not, and when the last warning was."""
+
+    since_s: float | None = None
+    warned_s: float | None = None
+
+    def warned_lately(self, now_s: float) -> bool:
+        return self.warned_s is not None and now_s - self.warned_s < WARN_EVERY_S
+
+    def due(self, *, wrong: bool, now_s: float, patience_s: float) -> bool:
+        """Return whether to warn now: after `patience_s`, at most once a minute."""
+        if not wrong:
+            self.since_s = None
+            return False
+        self.since_s = now_s if self.since_s is None else self.since_s
+        if now_s - self.since_s < patience_s or self.warned_lately(now_s):
+            return False
+        self.warned_s = now_s
+        return True
+
+
+@dataclass(slots=True)
+class MergeWatch(Watch):
+    """Watches for how long nothing is merged; `abandoned` counts the rounds lost meanwhile."""
+
+    merges: int = 0
+    abandoned: int = 0
+
+    def stands_still_s(
+        self, merges: int, *, expected: bool, now_s: float, patience_s: float
+    ) -> float | None:
+        """Return for how long nothing was merged although it was expected, if that is news."""
+        if expected and (self.since_s is None or merges != self.merges):
+            self.merges, self.since_s, self.abandoned = merges, now_s, 0
+        due = self.due(wrong=expected, now_s=now_s, patience_s=patience_s)
+        return now_s - self.since_s if due and self.since_s is not None else None
+
+    def count_abandoned(self) -> None:
+        self.abandoned += 1
+
+
+@dataclass(slots=True)
+class Standing:
+    """Since when an account shows no work: its tokens, and what its learner reports to hold."""
+
+    tokens: int
+    reported: tuple[FragmentProgress, ...] | None
+    since_s: float
+
+
+DIVERGED = "training has diverged"
+"""The reason of an end that nobody wanted begins with this."""
+
+DIVERGED_MAX = 3
+
+
+@dataclass(slots=True)
+class Streak:
+    """Consecutive diverged incarnations of one learner; `ended` is the last that was counted."""
+
+    heard_s: float
+    times: int = 0
+    ended: Incarnation | None = None
+
+
+@dataclass(slots=True)
+class Divergences:
+    """The streaks of all learners that were heard lately; the one silent longest comes first."""
+
+    streaks: dict[LearnerName, Streak] = field(default_factory=dict)
+
+    def heard(self, name: LearnerName, steps: int, now_s: float, settings: RunSettings) -> None:
+        streak = self._refresh(name, now_s, settings)
+        if steps >= settings.well_steps:
+            streak.times = 0
+
+    def diverged(
+        self, name: LearnerName, incarnation: Incarnation, now_s: float, settings: RunSettings
+    ) -> int:
+        """Count an end by a loss that is not finite, once; return how many are in a row."""
+        streak = self._refresh(name, now_s, settings)
+        if streak.ended is None or streak.ended < incarnation:
+            streak.times, streak.ended = streak.times + 1, incarnation
+        return streak.times
+
+    def left(self, name: LearnerName) -> None:
+        self.streaks.pop(name, None)
+
+    def of_everyone(self, members: Iterable[LearnerName]) -> bool:
+        """Return whether each learner, and each with an open account, has diverged too often."""
+        often = {name for name, streak in self.streaks.items() if streak.times >= DIVERGED_MAX}
+        return often.issuperset(self.streaks) and often.issuperset(members)
+
+    def _refresh(self, name: LearnerName, now_s: float, settings: RunSettings) -> Streak:
+        streak = self.streaks.pop(name, None) or Streak(now_s)
+        streak.heard_s = now_s
+        self.streaks[name] = streak
+        kept_s = settings.timing.scaled(settings.timing.compile_s)
+        while True:  # ends at the first one heard lately; the one above was just now
+            oldest = next(iter(self.streaks))
+            if now_s - self.streaks[oldest].heard_s < kept_s:
+                return streak
+            del self.streaks[oldest]
+
+
+def end_reason(settings: RunSettings) -> str:
+    return (
+        f"{DIVERGED}: {DIVERGED_MAX} times in a row the loss of every learner was not a finite "
+        "number, although each had begun again from the published values with fresh moments; "
+        f"lower run.learning_rate (now {settings.learning_rate:g}) or lengthen "
+        f"run.warmup_steps (now {settings.warmup_steps}), look at the data, and begin anew in "
+        "another folder"
+    )
+
+
+@dataclass(slots=True)
+class Health:
+    """The memory of the watches; `swept_s` is the time of the last sweep (`sweep.py`).
+
+    `standing` has the accounts that show no work, and `idle` the names that were ended for it and
+    have done no step since (`sweep.py`).
+    """
+
+    swept_s: float
+    merge_watch: MergeWatch = field(default_factory=MergeWatch)
+    wait_watch: Watch = field(default_factory=Watch)
+    divergences: Divergences = field(default_factory=Divergences)
+    standing: dict[LearnerName, Standing] = field(default_factory=dict)
+    idle: dict[LearnerName, None] = field(default_factory=dict)
+
+    def sweep(self, now_s: float, every_s: float) -> float | None:
+        """Begin a sweep if it is due; return by how much it is late."""
+        late_s = now_s - self.swept_s - every_s
+        if now_s < self.swept_s + every_s:
+            return None
+        self.swept_s = now_s
+        return late_s
+
+    def stands(self, name: LearnerName, standing: Standing) -> None:
+        self.standing[name] = standing
+
+    def forget_standing(self, but: Collection[LearnerName] = ()) -> None:
+        for name in [name for name in self.standing if name not in but]:
+            del self.standing[name]
+
+    def end_idle(self, name: LearnerName) -> None:
+        self.idle[name] = None
+        if len(self.idle) > IDLE_KEPT:
+            del self.idle[next(iter(self.idle))]
+
+    def works(self, name: LearnerName) -> None:
+        self.idle.pop(name, None)

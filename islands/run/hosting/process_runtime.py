@@ -19,8 +19,8 @@ from islands.actors.role_actor import Context, RoleActor
 from islands.files.folder_lock import make_private
 from islands.files.growing_files import Spool
 from islands.files.tape_writing import FileTape, Tape
-from islands.protocol.credentials import Credentials
 from islands.protocol.errors import FULL_OR_FAILING, IslandsError, UserError, unusable
+from islands.protocol.membership import Credentials
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import ProcessBegan, Waits

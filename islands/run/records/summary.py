@@ -27,8 +27,8 @@ from typing import Any
 import msgspec
 
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.health import DIVERGED
 from islands.protocol.syncer.state import SyncerState
+from islands.protocol.syncer.timeouts import DIVERGED
 from islands.run.records.figures import LearnerFigures, RunFigures, in_order
 
 Summary = dict[str, object]

@@ -7,12 +7,12 @@ which are shown as long as they are true.
 from collections.abc import Mapping
 
 from islands.protocol.identities import Role, Status
+from islands.protocol.running_statistics import UNSTEADY
 from islands.protocol.tape import learner_entries as learners
 from islands.protocol.tape import member_entries as members
 from islands.protocol.tape import process_entries as processes
 from islands.protocol.tape import round_entries as rounds
 from islands.protocol.tape.entry import Entry
-from islands.protocol.unsteady_links import UNSTEADY
 from messaging.plain_text import plain
 
 ENDS = {"tokens": "its budget of tokens is spent", "time": "its time is over"}

@@ -19,7 +19,7 @@ from islands.protocol.tape.entry import Line
 from islands.protocol.tape.kinds import read
 from islands.protocol.tape.member_entries import Adapted
 from islands.run.records.summary import SyncerShare, share_of
-from islands.syncer.hooks import Hooks
+from islands.syncer.workers import Hooks
 from messaging.simulation.network import Route
 from messaging.simulation.virtual_time import run_virtual
 

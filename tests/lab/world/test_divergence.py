@@ -4,7 +4,7 @@ import pytest
 
 from islands.lab.world.world import LearnerHost
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.health import DIVERGED
+from islands.protocol.syncer.timeouts import DIVERGED
 from tests.lab.world.worlds import entries, lived
 
 pytestmark = pytest.mark.simulation

@@ -8,7 +8,7 @@ import pytest
 
 from islands.lab.world.world import LearnerHost, World
 from islands.protocol.identities import LearnerName
-from islands.protocol.messages.peers import StateRequest
+from islands.protocol.messages.training import StateRequest
 from islands.protocol.settings.run import RunSettings, Timing
 from messaging.envelope import Envelope
 from tests.lab.world.worlds import Entries, entries, lived

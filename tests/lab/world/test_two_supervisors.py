@@ -16,8 +16,7 @@ from islands.lab.world.processes import RoleProcess
 from islands.lab.world.world import World
 from islands.protocol.errors import RefusedError
 from islands.protocol.identities import SUPERVISOR, SYNCER
-from islands.supervisor.actor import SupervisorActor
-from islands.supervisor.hooks import Hooks
+from islands.supervisor.actor import Hooks, SupervisorActor
 from tests.lab.world.test_operator import HOSTS, SETTINGS
 from tests.lab.world.worlds import Entries, entries, limits_of, lines, until
 from tests.virtual import virtual
