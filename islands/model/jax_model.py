@@ -23,6 +23,7 @@ from jaxtyping import Array, PyTree
 from numpy.typing import NDArray
 
 from islands.layout.leaves import Layout
+from islands.model import leaf_checks
 from islands.model.compiled_functions import CompiledFunctions
 from islands.model.device_transfer import (
     LOST,
@@ -43,14 +44,6 @@ from islands.model.device_transfer import (
     touched,
 )
 from islands.model.interfaces import Snapshot
-from islands.model.leaf_checks import (
-    check_alive,
-    check_array,
-    check_kind,
-    check_leaf,
-    check_placement,
-    placement_of,
-)
 from islands.model.placement import Placement
 from islands.protocol.errors import InvariantError, TaskError
 from islands.protocol.ranges import Ranges, size_of
@@ -155,9 +148,9 @@ class JaxModel:
         """
         _check_number(layout, leaves)
         by_path = dict(zip((leaf.path for leaf in layout.leaves), leaves, strict=True))
-        placement = placement_of(by_path)
+        placement = leaf_checks.placement_of(by_path)
         for leaf in layout.leaves:
-            check_kind(leaf.path, by_path[leaf.path], leaf)
+            leaf_checks.check_kind(leaf.path, by_path[leaf.path], leaf)
         functions = CompiledFunctions() if functions is None else functions
         return cls(layout, _settled(leaves), placement, functions, donate=donate)
 
@@ -170,7 +163,7 @@ class JaxModel:
     def local(self, leaves: Leaves) -> None:
         _check_number(self.layout, leaves)
         for like, leaf in zip(self.layout.leaves, leaves, strict=True):
-            check_array(like.path, leaf)
+            leaf_checks.check_array(like.path, leaf)
         self._local: Leaves = tuple(leaves)
 
     def prepare(self, precision: SnapshotPrecision, adoption: Adoption) -> None:
@@ -361,7 +354,7 @@ class JaxModel:
 
     def _check_alive(self, leaves: Iterable[int]) -> None:
         for leaf in leaves:
-            check_alive(self.layout.leaves[leaf].path, self._local[leaf])
+            leaf_checks.check_alive(self.layout.leaves[leaf].path, self._local[leaf])
 
     def shape(self, fragment: int) -> FragmentShape:
         return self._pieces(fragment)[0].shape
@@ -370,9 +363,9 @@ class JaxModel:
         cuts = {}
         for index, array in zip(self._touched[fragment], leaves, strict=True):
             leaf = self.layout.leaves[index]
-            check_leaf(leaf.path, array)
-            check_kind(leaf.path, array, leaf)
-            check_placement(leaf.path, array, self._placement, "the model")
+            leaf_checks.check_leaf(leaf.path, array)
+            leaf_checks.check_kind(leaf.path, array, leaf)
+            leaf_checks.check_placement(leaf.path, array, self._placement, "the model")
             cuts[index] = cut_of(array.sharding, array.ndim)
         return shape_of(self.layout, self.layout.fragments[fragment], cuts, self._placement)
 
