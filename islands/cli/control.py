@@ -130,7 +130,6 @@ async def ask(target: Target, verb: Verb, name: str, count: int) -> tuple[Comman
 
 
 def show(members: tuple[MemberFigures, ...]) -> None:
-    """Print the members of all roles as a table."""
     table = Table(box=None, pad_edge=False)
     for title in ("name", "role", "status", "phase", "step", "silent", "incarnation"):
         table.add_column(title, justify="right" if title in ("step", "silent") else "left")

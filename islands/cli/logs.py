@@ -16,7 +16,6 @@ LOOK_S = 0.5
 
 
 def run(options: LogsOptions, _: Common) -> int:
-    """Print the entries in the order of time; return the exit code."""
     folder = named(options.folder)
     require_folder(folder)
     if not (folder / "tape.jsonl").exists():

@@ -5,7 +5,7 @@ from typing import Literal
 
 from islands.cli.parsing import Common
 from islands.files.whole_files import save
-from islands.page.report import write_report
+from islands.page.messages import write_report
 from islands.protocol.errors import UserError
 from islands.run.records.pictures import plot
 from islands.run.records.run_curves import METRICS_FILE, RunCurves, curves_of
@@ -14,7 +14,6 @@ from islands.settings.commands import PlotOptions, ReportOptions
 
 
 def run(options: PlotOptions, _: Common) -> int:
-    """Draw the picture; return the exit code."""
     folders = tuple(dict.fromkeys(options.folders))
     names = [folder.resolve().name for folder in folders]
     titles = [
@@ -41,7 +40,6 @@ def _curves_of(folder: Path) -> RunCurves:
 
 
 def report(options: ReportOptions, _: Common) -> int:
-    """Write the page; return the exit code."""
     folders = tuple(dict.fromkeys(options.folders))
     write_report(folders, options.out)
     print(f"{options.out}: {', '.join(map(str, folders))}; open it in a browser")

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from islands.costs.bill import Bill, bill_of
-from islands.costs.bill_table import amount
+from islands.costs.bill import Bill, amount, bill_of
 from islands.costs.prices import Prices
 from islands.costs.spent import placed_by_engines, stays_of
 from islands.protocol.errors import IslandsError

@@ -91,7 +91,6 @@ class Prices(Struct, frozen=True, forbid_unknown_fields=True):
         return next(found, None)
 
     def hour_of(self, machines: Machines) -> float:
-        """Return the price of an hour of an island."""
         kind, number = machines.accelerator or ("", 1)
         table = self.accelerator_hour.get(kind, {}) if kind else self.host_hour
         found = table.get(machines.region, table.get(OTHER))

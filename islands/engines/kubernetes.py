@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 
 from islands.engines import engine
 from islands.engines import kubernetes_manifests as manifests
-from islands.engines.commands import run_command, said_by
+from islands.engines.engine import run_command, said_by
 from islands.engines.kubernetes_jobs import Told, jobs_of, podless
 from islands.protocol.errors import SettingsError
 
@@ -98,7 +98,6 @@ class Kubernetes:
         return jobs_of(jobsets, pods, events)
 
     def describe(self, island: engine.Island) -> str:
-        """Return the island's manifest as YAML."""
         return engine.yaml_of(self._manifest(island, self._placed(island)))
 
     # --- manifests ----------------------------------------------------------------------------
@@ -172,7 +171,6 @@ class Kubernetes:
 
 
 def refusal(said: str) -> engine.EngineAway | engine.Unplaceable:
-    """Return the error that kubectl has told of, in its words or the API's."""
     low, own = said.lower(), SERVERS.sub("", said)
     if any(sign in low for sign in BUSY):
         return engine.EngineAway(f"kubernetes has no room or no time: {own}")

@@ -89,7 +89,6 @@ class ClusterSettings:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> "ClusterSettings":
-        """Read an entry's settings."""
         engine.check_settings("kubernetes", settings, [each.name for each in fields(cls)])
         found = cls(**settings)
         labels("settings.nodes", found.nodes)

@@ -92,7 +92,6 @@ class Ray:
         return jobs
 
     def describe(self, island: engine.Island) -> str:
-        """Return what Ray is asked for, and the script without secrets, as YAML."""
         shown = {
             "address": self._settings.address,
             **request_of(island, self._folder),

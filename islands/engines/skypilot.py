@@ -174,7 +174,6 @@ class Api:
         return str(sky.jobs.launch(made, name=str(task["name"]), **attached))
 
     def wait(self, request: str) -> None:
-        """Wait until the job is in the queue; raises what went wrong."""
         import sky
 
         sky.get(request)
@@ -309,7 +308,6 @@ class SkyPilot:
         return [*jobs, *waiting]
 
     def describe(self, island: engine.Island) -> str:
-        """Return the YAML of an island's task."""
         workdir = self._settings.get("workdir")
         task = task_of(island, self._name(island), workdir=workdir, hide=True)
         group = self._settings.get("group")

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from islands.engines import engine
-from islands.engines.commands import run_command, said_by
+from islands.engines.engine import run_command, said_by
 from islands.protocol.errors import DONE
 from islands.run.hosting.process_output import TOLD_CHARACTERS
 
@@ -104,7 +104,6 @@ class Slurm:
         self._settings = dict(settings)
 
     def place(self, island: engine.Island) -> str:
-        """Submit an island's job, and return its number."""
         words = submission(island, self._settings)
         told = ask(words, batch_script(island), {**given(os.environ), **island.environment})
         return told.strip().partition(";")[0]  # the name of its cluster may follow
@@ -123,7 +122,6 @@ class Slurm:
         return read_jobs(ask(words, "", environment(os.environ)), self._of)
 
     def describe(self, island: engine.Island) -> str:
-        """Return the command that submits an island's job, with its script; secrets are hidden."""
         told = {
             name: "..." if name in island.secrets else island.environment[name]
             for name in island.environment
@@ -288,7 +286,6 @@ def ask(words: Sequence[str], text: str, variables: Mapping[str, str]) -> str:
 
 
 def refusal(command: str, told: str) -> engine.EngineAway | engine.Unplaceable:
-    """Return the error that a command of Slurm has told of, in its own words."""
     words = said_by(command, told)
     if any(sign in words.lower() for sign in AWAY):
         return engine.EngineAway(f"slurm has no answer or no room now: {words}")

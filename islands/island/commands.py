@@ -183,7 +183,6 @@ class FollowerCommands(_HostCommands):
     # --- on the loop --------------------------------------------------------------------------
 
     def put(self, command: actions.EngineAction) -> None:
-        """Refuse: commands come from the leader alone."""
         raise NotImplementedError("a follower has no actor")
 
     def on_command(self, number: int, entry: agreement.LogEntry) -> None:

@@ -29,7 +29,7 @@ from islands.learner.compute import (
 from islands.learner.copying import CopyThread, OrderedThread
 from islands.learner.step_data import StepData
 from islands.model.interfaces import Model
-from islands.model.memory_faults import memory_told
+from islands.model.memory import memory_told
 from islands.protocol.learner.actions import AllowSteps, EngineAction
 from islands.protocol.learner.events import Idled, TrainerReady
 from islands.protocol.settings.run import RunSettings

@@ -15,7 +15,7 @@ from islands.loops.host_background import HostBackground, host_of
 from islands.loops.joined_run import JoinedRun
 from islands.loops.layouts import PathTest, layout_of
 from islands.loops.own_model import Parameters, Tree
-from islands.model.memory_faults import memory_told
+from islands.model.memory import memory_told
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import SUPERVISOR, Role
 from islands.protocol.settings.addresses import hub_urls

@@ -199,7 +199,6 @@ class JaxModel:
         return self._placement.shares(self.layout.fragments[fragment].size)
 
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
-        """Dispatch base − local of a fragment and its copy to the host."""
         compiled, arguments = self._difference(fragment, precision)
         array = compiled(*arguments)
         array.copy_to_host_async()
@@ -231,7 +230,6 @@ class JaxModel:
         self._take_over(fragment, base, self._mix(fragment, base, share))
 
     def finite(self, beside: PyTree = ()) -> bool:
-        """Whether the leaves, and those of a tree beside them, are finite."""
         self._check_alive(range(len(self._local)))
         tree = (self._local, beside)
         leaves = jax.tree.leaves(tree)

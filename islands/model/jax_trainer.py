@@ -295,7 +295,6 @@ class JaxTrainer:
         return evaluated(self._task.evaluate, *self._trees(values))
 
     def params_of(self, values: Sequence[NDArray[np.float32]]) -> PyTree:
-        """Return the task's tree of parameters for a whole model, one flat value per fragment."""
         return self._trees(values)[0]
 
     def state_of(self, values: Sequence[NDArray[np.float32]]) -> PyTree:

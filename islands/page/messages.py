@@ -1,4 +1,4 @@
-"""The messages of a run to its page, while it goes on or from its folder.
+"""The messages of a run to its page, while it goes on; or from its folder, for a page in one file.
 
 All figures are those of the screen of a run in progress, and of the summary of one that has ended.
 """
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from islands.files.plain_files import read_plain
-from islands.page.tapes import Entry
+from islands.files.whole_files import read_plain, save
+from islands.page.site_files import single_page
+from islands.page.tapes import Entry, RunTapes
 from islands.protocol.errors import UserError
 from islands.run.records.figures import ABOUT, FIGURES_FILE, Curve, RunFigures, restored
-from islands.run.records.run_curves import RunCurves
+from islands.run.records.run_curves import RunCurves, curves_of
 from islands.run.records.run_values import require_folder
 from islands.run.records.summary import SUMMARY_FILE
 from islands.run.run_status import LEARNERS_SHOWN, RunStatus, run_status_of
@@ -193,3 +194,31 @@ def _summary(folder: Path) -> Mapping[str, object]:
 
 def _speed(tokens: int, seconds: float) -> float:
     return tokens / seconds if seconds else 0.0
+
+
+# --- a page in one file ----------------------------------------------------------------------
+
+NEWEST_BYTES = 8 * 2**20
+"""Bytes of the newest part of each tape that a report is made of."""
+
+
+def write_report(folders: Sequence[Path], out: Path) -> None:
+    runs = [run_lines(folder) for folder in folders]
+    title = ", ".join(folder.resolve().name for folder in folders)
+    save(out, single_page(runs, f"Islands: {title}").encode())
+
+
+def run_lines(folder: Path, newest_bytes: int = NEWEST_BYTES) -> list[bytes]:
+    """Return all entries of which the page of a run that does not go on is made."""
+    tapes = RunTapes(folder, newest_bytes)
+    entries = tapes.read()
+    end_s = max((t for t, _ in entries), default=0.0)
+    ended = ended_run(folder, end_s)
+    states = of_states(ended.counted, tapes.names, end_s, ended.earlier_s)
+    curves = of_curves(ended.counted, curves_of(folder, CURVE_BYTES), tapes.origin_s or 0.0)
+    first = [{**ended.run, "whole": tapes.whole}, curves]
+    return [
+        *map(encoded, first),
+        *in_time(entries, states),
+        encoded(ended.figures),
+    ]

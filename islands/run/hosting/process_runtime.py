@@ -24,9 +24,8 @@ from islands.protocol.errors import FULL_OR_FAILING, IslandsError, UserError, un
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import ProcessBegan, Waits
-from islands.run.hosting.standard_streams import LossyOutput
+from islands.run.hosting.standard_streams import LossyOutput, fitted
 from islands.run.hosting.watchdog import Stalls, Watchdog
-from islands.run.hosting.wrapping import fitted
 from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.settings.run_spec import RunPlan, RunSpec
 from messaging.actors.scope import Scope

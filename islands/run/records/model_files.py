@@ -16,8 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.files.plain_files import open_plain
-from islands.files.whole_files import atomic_write
+from islands.files.whole_files import atomic_write, open_plain
 from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, VALUE_BYTES, Layout
 from islands.protocol.errors import DiskError, UserError
 from islands.protocol.identities import FinalVersions

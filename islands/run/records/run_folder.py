@@ -97,7 +97,6 @@ class RunFolder:
         limit_bytes: int = LIMIT_BYTES,
         say: Callable[[str], object] = nobody,
     ) -> None:
-        """Make the folder, and write settings and versions."""
         self.path = path
         self._settings = settings
         self._fragments = fragments

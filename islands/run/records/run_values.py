@@ -55,7 +55,6 @@ class RunValues:
 
 
 def newest_values(folder: Path) -> RunValues:
-    """Read the newest values that a run's folder holds."""
     require_folder(folder)
     held = read(folder)
     if held is not None and (folder / JOURNAL).is_dir():
