@@ -98,18 +98,9 @@ class JoinedModel(OwnMoments, JaxModel):
 
 
 class JaxParameters:
-    """The user's tree of parameters.
+    """The user's tree of parameters, whose arguments are those of `islands.join`.
 
-    Args:
-        donate: whether an adoption may reuse the buffers of the leaves that it replaces; False for
-            a loop that keeps another reference to them.
-        rename: path in the layout by path in the tree, where both differ.
-        trainable: whether the leaf at a path is trained; by default all are.
-        optimizer: state of the loop's optimizer, which peers may receive, if there is one.
-
-    Raises:
-        TaskError: the trained leaves are not those of the layout, or an array cannot be handled;
-            names the first.
+    An array that cannot be handled, or leaves other than the layout's, are a `TaskError`.
     """
 
     def __init__(

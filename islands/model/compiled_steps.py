@@ -113,10 +113,6 @@ class CompiledSteps:
             as the optimizer does not show by which decays it averages them, or changes these.
         alone: Paths of arrays in the optimizer's state that are not merged, as their trees have no
             name of `AVERAGES`.
-
-    Raises:
-        TaskError: The task's parameters cannot be trained; the sentence says which and why.
-        SettingsError: The fragments asked for cannot be made.
     """
 
     def __init__(

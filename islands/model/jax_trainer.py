@@ -71,24 +71,11 @@ class _Learner:
 class JaxTrainer:
     """One learner's arithmetic.
 
-    Args:
-        task: The task to train.
-        fragments: P, the number of fragments asked for.
-        pattern: How leaves are spread over fragments.
-        seed: Seed of the run, for the initial parameters.
-        learner_seed: Seed of this learner, for the randomness inside its losses.
-        devices: The devices it computes on; None: JAX's first.
-        model_parallel: Number of devices over which the parameters are cut; it divides the number
-            of all. The rest share the rows of each batch.
-        precision: Precision on the wire, for which `setup` compiles snapshots.
-        adoption: How values will be adopted, for which `setup` compiles.
-        merges_moments: Whether the optimizer's moments are merged like parameters.
-        interval_steps: H, or its first value; see `second_moments.py`.
-        min_piece_bytes: Least size of a fragment's largest piece.
-
-    Raises:
-        TaskError: The task's parameters cannot be trained; the sentence says which and why.
-        SettingsError: `model_parallel` does not divide the number of devices.
+    P `fragments` are asked for, none with a largest piece below `min_piece_bytes`. The run's `seed`
+    gives the initial parameters, `learner_seed` the randomness inside losses. The parameters are
+    cut over `model_parallel` of the `devices` (None: JAX's first); the rest share the rows of each
+    batch. `setup` compiles snapshots of this `precision`, and adoptions of this kind.
+    `interval_steps` is H, or its first value (`second_moments.py`).
     """
 
     def __init__(

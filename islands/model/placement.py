@@ -148,15 +148,11 @@ class Placement:
     ) -> tuple[Function, tuple[PyTree, ...], PyTree | None]:
         """Return the function and arguments to compile, and the shardings of the results.
 
-        On one device, function and arguments are returned as they are, and no shardings.
-
-        Args:
-            function: computes on whole arrays, or on each device's parts if `parts_to` is given.
-            arguments: those on devices stay where they are; of arrays on the host, a batch is
-                sharded by rows, and others are copied to every device.
-            batch: index of the argument that is a batch, if one is.
-            parts_to: shardings of the results; None: those of tensors of their shapes.
-            read_here: whether every process reads the whole results of a function of whole arrays.
+        On one device, function and arguments are returned as they are, and no shardings. The
+        function computes on whole arrays, or on each device's parts if `parts_to` gives the
+        shardings of its results. Arguments on devices stay where they are; of arrays on the host,
+        that of index `batch` is sharded by rows, and others are copied to every device. With
+        `read_here` every process reads the whole results of a function of whole arrays.
         """
         if self.mesh is None:
             return function, arguments, None

@@ -61,11 +61,7 @@ class Backoff:
 
 
 class Liveness:
-    """Whether the peer of one session has been silent for too long.
-
-    Attributes:
-        check_s: When to call `check` next.
-    """
+    """Whether the peer of one session has been silent for too long; `check` is due at `check_s`."""
 
     def __init__(self, liveness_s: float, now_s: float) -> None:
         self.check_s = now_s + liveness_s

@@ -63,11 +63,9 @@ def run_virtual(main: Coroutine[Any, Any, T], *, limit_s: float) -> T:
 
 
 class VirtualTimeLoop(base_events.BaseEventLoop):
-    """Event loop on a virtual clock.
+    """Event loop on a virtual clock, which counts the callbacks that have run as `events`.
 
-    Attributes:
-        events: How many callbacks have run.
-        unhandled: Errors that asyncio would have logged, such as those of tasks nobody awaited.
+    `unhandled` are errors that asyncio would have logged, as those of tasks that nobody awaited.
     """
 
     def __init__(self, *, limit_s: float = float("inf")) -> None:

@@ -68,11 +68,9 @@ class Mark:
 
 
 class CongestionWindow:
-    """How many bytes one bulk socket may have in flight.
+    """How many bytes (`window`) one bulk socket may have in flight.
 
-    Attributes:
-        window: The bytes that may be in flight.
-        delay_s: Delay by queueing, according to the last echo.
+    `delay_s` is the delay by queueing, according to the last echo.
     """
 
     def __init__(self, allowed_s: float, chunk_bytes: int) -> None:
