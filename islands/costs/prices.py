@@ -60,7 +60,7 @@ class Machines(Struct, frozen=True, forbid_unknown_fields=True):
         return f"{many} spot" if self.preemptible else many
 
 
-class Unpriced(UserError):  # noqa: N818  (it is told as a sentence)
+class Unpriced(UserError):  # noqa: N818  (it is shown as a sentence)
     """A price is missing: add it to the file, in the place that the sentence names."""
 
 
@@ -82,7 +82,7 @@ class Prices(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def hub_region(self) -> str:
-        """Where the hub runs; `other` if that is not told."""
+        """Where the hub runs; `other` if that is not known."""
         return (self.hub.region if self.hub is not None else "") or OTHER
 
     def machines_of(self, name: str) -> Machines | None:

@@ -32,7 +32,7 @@ RANK, ADDRESS = "ISLANDS_RANK", "ISLANDS_ADDRESS"
 address (without a port) at which the others reach rank 0."""
 
 
-class Unplaceable(UserError):  # noqa: N818  (it is told as a sentence)
+class Unplaceable(UserError):  # noqa: N818  (it is shown as a sentence)
     """An island cannot be placed until its user has mended something: placing is not repeated."""
 
 
@@ -206,7 +206,7 @@ def one_line(said: object) -> str:
     return line if len(line) <= WORDS else f"{line[:WORDS]}…"
 
 
-def told_of(job: Job) -> str:
+def end_in_words(job: Job) -> str:
     """Return how a job ended, in words; empty if it ended as it should."""
     if job.code == DONE or job.cancelled:
         return ""

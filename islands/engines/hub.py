@@ -144,9 +144,11 @@ class EnginesOfRun:
             needs = self.entries[self.placements.islands[name].entry]
             connecting = hub.settings.connecting
             token = token_of(connecting)
-            told = None if token is None else token.header().removeprefix("Bearer ")
+            secret = None if token is None else token.header().removeprefix("Bearer ")
             url = hub.network.url(SUPERVISOR)
-            return island_of(name, needs, Joining(of, url, told, connecting.tls_ca, hub.spec.task))
+            return island_of(
+                name, needs, Joining(of, url, secret, connecting.tls_ca, hub.spec.task)
+            )
 
         def worker(name: str) -> ThreadWorker:
             return ThreadWorker(name, lambda error: hub.cluster.fail(name, error), finish=False)

@@ -22,7 +22,7 @@ from urllib.parse import urlencode
 from islands.engines import engine
 from islands.engines import kubernetes_manifests as manifests
 from islands.engines.engine import run_command, said_by
-from islands.engines.kubernetes_jobs import Told, jobs_of, podless
+from islands.engines.kubernetes_jobs import ApiObject, jobs_of, podless
 from islands.protocol.errors import SettingsError
 
 POLL_S = 10.0
@@ -66,11 +66,11 @@ class Kubernetes:
         manifest = self._manifest(island, placed)
         strict = {"fieldValidation": "Strict"}
         self._ask("create", self._url(manifests.PLURAL, **strict), manifest, fine=EXISTS)
-        told = {key: island.environment[key] for key in placed.secrets}
-        if told:
+        secrets = {key: island.environment[key] for key in placed.secrets}
+        if secrets:
             try:
                 made = self._ask("get", self._url(f"{manifests.PLURAL}/{placed.jobset}"))
-                secret = self._secret(placed, told, json.loads(made)["metadata"]["uid"])
+                secret = self._secret(placed, secrets, json.loads(made)["metadata"]["uid"])
                 self._ask("create", self._url("secrets"), secret, fine=EXISTS)
             except (engine.EngineAway, engine.Unplaceable):
                 # Without its Secret, its pods would wait for ever.
@@ -92,7 +92,7 @@ class Kubernetes:
         where = {"labelSelector": ",".join(f"{k}={v}" for k, v in self._labels.items())}
         jobsets = list(self._pages(manifests.PLURAL, **where))
         pods = list(self._pages("pods", **where))
-        events: list[Told] = []
+        events: list[ApiObject] = []
         if podless(jobsets, pods):
             events = list(self._pages("events", fieldSelector="reason=FailedCreate"))
         return jobs_of(jobsets, pods, events)
@@ -103,8 +103,8 @@ class Kubernetes:
     # --- manifests ----------------------------------------------------------------------------
 
     def _placed(self, island: engine.Island) -> manifests.Placed:
-        told = f"{self._of.mark}/{island.name}/{island.attempt}".encode()
-        ending = f"-{hashlib.sha256(told).hexdigest()[:DIGITS]}"
+        attempt = f"{self._of.mark}/{island.name}/{island.attempt}".encode()
+        ending = f"-{hashlib.sha256(attempt).hexdigest()[:DIGITS]}"
         name = manifests.jobset_name(("islands", self._of.run), island, room=len(ending)) + ending
         hidden = {key: (name, key) for key in island.secrets if key in island.environment}
         return manifests.Placed(name, hidden)
@@ -116,24 +116,24 @@ class Kubernetes:
             raise engine.Unplaceable(f"{island.name}: {error}") from error
 
     def _secret(
-        self, placed: manifests.Placed, told: Mapping[str, str], uid: str
+        self, placed: manifests.Placed, secrets: Mapping[str, str], uid: str
     ) -> manifests.Manifest:
         """Return the Secret of a JobSet, which is deleted with it."""
         name = placed.jobset
         owner = {"apiVersion": manifests.API_VERSION, "kind": "JobSet", "name": name, "uid": uid}
         about = {"name": name, "labels": self._labels, "ownerReferences": [owner]}
         secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
-        return {**secret, "metadata": about, "stringData": dict(told)}
+        return {**secret, "metadata": about, "stringData": dict(secrets)}
 
     # --- the API ------------------------------------------------------------------------------
 
     @cached_property
     def _namespace(self) -> str:
-        """The namespace: told, or that of the pod or of the context."""
-        told = self._settings
-        if told.namespace:
-            return told.namespace
-        if not (told.kubeconfig or told.context) and _in_pod():
+        """The namespace: the setting, or that of the pod or of the context."""
+        settings = self._settings
+        if settings.namespace:
+            return settings.namespace
+        if not (settings.kubeconfig or settings.context) and _in_pod():
             return NAMESPACE_FILE.read_text().strip() if NAMESPACE_FILE.exists() else "default"
         words = ("config", "view", "--minify", "--output=jsonpath={..namespace}")
         return self._kubectl(words).strip() or "default"
@@ -143,12 +143,12 @@ class Kubernetes:
         group = f"/apis/{manifests.API_VERSION}" if path.startswith(manifests.PLURAL) else "/api/v1"
         return f"{group}/namespaces/{self._namespace}/{path}?{urlencode(query)}".rstrip("?")
 
-    def _pages(self, kind: str, **query: str) -> Iterator[Told]:
+    def _pages(self, kind: str, **query: str) -> Iterator[ApiObject]:
         after = {"limit": str(PAGE)}
         while True:
-            told: Any = json.loads(self._ask("get", self._url(kind, **query, **after)))
-            yield from told["items"]
-            after["continue"] = told["metadata"].get("continue") or ""
+            page: Any = json.loads(self._ask("get", self._url(kind, **query, **after)))
+            yield from page["items"]
+            after["continue"] = page["metadata"].get("continue") or ""
             if not after["continue"]:
                 return
 
@@ -160,8 +160,8 @@ class Kubernetes:
         return self._kubectl((verb, f"--raw={url}", *file), json.dumps(body), fine)
 
     def _kubectl(self, words: tuple[str, ...], text: str = "", fine: str = "") -> str:
-        told = self._settings
-        where = {"kubeconfig": told.kubeconfig, "context": told.context}
+        settings = self._settings
+        where = {"kubeconfig": settings.kubeconfig, "context": settings.context}
         options = [f"--{key}={value}" for key, value in where.items() if value]
         command = ("kubectl", *words, *options, f"--request-timeout={TIMEOUT_S}s")
         ended = run_command("kubernetes", command, text)
@@ -183,13 +183,13 @@ def refusal(said: str) -> engine.EngineAway | engine.Unplaceable:
     if own != said:
         return engine.Unplaceable(f"kubernetes refuses it: {own or said}")
     if any(sign in low for sign in NO_CLUSTER):
-        told = f"{said.rstrip('.')}; set settings.kubeconfig or settings.context"
-        return engine.Unplaceable(f"no cluster is named: {told}")
+        sentence = f"{said.rstrip('.')}; set settings.kubeconfig or settings.context"
+        return engine.Unplaceable(f"no cluster is named: {sentence}")
     return engine.EngineAway(f"kubernetes does not answer: {said}")
 
 
 def _in_pod() -> bool:
     """Return whether this is a pod of the cluster itself, without a kubeconfig."""
     home = Path.home() / ".kube" / "config"
-    told = os.environ.get("KUBECONFIG") or home.exists()
-    return "KUBERNETES_SERVICE_HOST" in os.environ and not told
+    configured = os.environ.get("KUBECONFIG") or home.exists()
+    return "KUBERNETES_SERVICE_HOST" in os.environ and not configured

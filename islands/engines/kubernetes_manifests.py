@@ -98,19 +98,19 @@ class ClusterSettings:
 
     @property
     def spot_label(self) -> tuple[str, str] | None:
-        """The label of nodes that may be taken away; None if it is not told."""
+        """The label of nodes that may be taken away; None if it is not known."""
         if not self.spot:
             return None
         return SPOT.get(self.spot) or next(iter(labels("settings.spot", self.spot).items()))
 
 
-def labels(place: str, text: str, *, forms: str = "label=value, or several") -> dict[str, str]:
+def labels(setting: str, text: str, *, forms: str = "label=value, or several") -> dict[str, str]:
     """Return labels that are written as label=value,label=value."""
     found: dict[str, str] = {}
     for each in filter(None, text.split(",")):
         label, equals, value = each.strip().partition("=")
         if not (label and equals and value):
-            raise SettingsError(f"{place} is {text!r}; it must be {forms}")
+            raise SettingsError(f"{setting} is {text!r}; it must be {forms}")
         found[label] = value
     return found
 
@@ -137,9 +137,9 @@ def literal(text: str) -> str:
 
 
 def labels_of(run: engine.RunMark) -> dict[str, str]:
-    """Return the labels by which the objects of a run are told from others."""
-    told = {RUN: dns_label(run.run), MARK: run.mark}
-    return {key: value for key, value in told.items() if value}
+    """Return the labels by which the objects of a run are distinguished from others."""
+    found = {RUN: dns_label(run.run), MARK: run.mark}
+    return {key: value for key, value in found.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,8 +83,8 @@ class Ray:
         self._ask("POST", f"{job}/stop")
 
     def list(self) -> Sequence[engine.Job]:
-        told = msgspec.json.decode(self._ask("GET", ""), type=list[Record])
-        here = (record for record in told if record.told(_RUN) == self._of.label)
+        records = msgspec.json.decode(self._ask("GET", ""), type=list[Record])
+        here = (record for record in records if record.label(_RUN) == self._of.label)
         jobs = [job_of(each, asked=not self._script(each.job).exists()) for each in here]
         for job in jobs:
             if job.state is engine.JobState.ENDED:
@@ -144,9 +144,9 @@ def refusal(where: str, status: int, said: str) -> engine.EngineAway | engine.Un
 # --- what is asked of Ray ---------------------------------------------------------------------
 
 
-def settings_of(told: Mapping[str, str]) -> RaySettings:
-    engine.check_settings("ray", told, RaySettings.__slots__)
-    settings = RaySettings(**told)
+def settings_of(given: Mapping[str, str]) -> RaySettings:
+    engine.check_settings("ray", given, RaySettings.__slots__)
+    settings = RaySettings(**given)
     if not settings.address.startswith(("http://", "https://")):
         raise SettingsError(
             f"settings.address is {settings.address!r}; it must be the URL of Ray's dashboard, as "
@@ -241,7 +241,7 @@ class Record:
     def job(self) -> str:
         return self.submission_id or ""
 
-    def told(self, key: str) -> str:
+    def label(self, key: str) -> str:
         """Return what its metadata, which jobs of others may lack, has under a key."""
         return (self.metadata or {}).get(key, "")
 
@@ -259,7 +259,7 @@ def job_of(record: Record, *, asked: bool) -> engine.Job:
     elif asked and state is engine.JobState.RUNNING:
         state = engine.JobState.ENDING
     return engine.Job(
-        record.told(_ISLAND),
+        record.label(_ISLAND),
         record.job,
         state,
         where=_where(record) if state in (engine.JobState.RUNNING, engine.JobState.ENDING) else "",
@@ -278,8 +278,8 @@ def _where(record: Record) -> str:
 
 def _why(record: Record) -> str:
     """Return the last line that a command wrote if it failed, and otherwise what Ray says."""
-    told = (record.message or "").splitlines()
-    lines = [line for line in told if line.strip() and not line.startswith("\t")]
+    message = (record.message or "").splitlines()
+    lines = [line for line in message if line.strip() and not line.startswith("\t")]
     if record.error_type == _FAILED:
         own = [each for each in lines[1:] if not any(words in each for words in _RAYS_OWN)]
         return engine.one_line(own[-1]) if own else ""

@@ -28,7 +28,7 @@ from islands.engines import engine
 from islands.protocol.errors import IslandsError, missing_package, not_installed
 
 SETTINGS = ("group", "workdir")
-"""What the engine is told: a job group, by its number or name; a folder that each host gets."""
+"""Settings of the engine: a job group, by its number or name; a folder that each host gets."""
 LAUNCH_S = 20.0
 """Time in which a launch usually succeeds or fails; one that takes longer waits as a job."""
 CALL_S = 120.0
@@ -86,14 +86,14 @@ def task_of(
         "use_spot": needs.preemptible or None,
         "image_id": None if needs.image is None else f"docker:{needs.image}",
     }
-    told, secret = island.environment, island.secrets
+    variables, secret = island.environment, island.secrets
     task = {
         "name": name,
         "resources": {key: value for key, value in resources.items() if value is not None},
         "num_nodes": needs.hosts,
         "workdir": workdir,
-        "envs": {k: v for k, v in told.items() if k not in secret} or None,
-        "secrets": {k: HIDDEN if hide else v for k, v in told.items() if k in secret} or None,
+        "envs": {k: v for k, v in variables.items() if k not in secret} or None,
+        "secrets": {k: HIDDEN if hide else v for k, v in variables.items() if k in secret} or None,
         "run": (_ranks() if needs.hosts > 1 else "") + island.script(),
     }
     return {key: value for key, value in task.items() if value is not None}
@@ -129,22 +129,22 @@ def job_of(record: Mapping[str, object], of: engine.RunMark) -> engine.Job | Non
 
 
 def _where(record: Mapping[str, object]) -> str:
-    told = [record.get(key) for key in ("node_names", "infra", "region", "cloud")]
-    return next((str(each) for each in told if each), "")
+    parts = [record.get(key) for key in ("node_names", "infra", "region", "cloud")]
+    return next((str(each) for each in parts if each), "")
 
 
 def _code(status: str, reason: str) -> int | None:
     """Return the exit code that SkyPilot tells among its words: of several hosts, the first bad."""
     if status == "SUCCEEDED":
         return 0
-    told = re.search(r"exit codes? (\[[\d, ]+\]|\d+)", reason)
-    codes = [] if told is None else [int(each) for each in re.findall(r"\d+", told[1])]
+    match = re.search(r"exit codes? (\[[\d, ]+\]|\d+)", reason)
+    codes = [] if match is None else [int(each) for each in re.findall(r"\d+", match[1])]
     return next((code for code in codes if code != 0), None)
 
 
-def words(told: object) -> str:
+def words(said: object) -> str:
     """Return what SkyPilot says on one line, without its colours."""
-    return engine.one_line(COLOURS.sub("", str(told)))
+    return engine.one_line(COLOURS.sub("", str(said)))
 
 
 def error_of(error: BaseException) -> IslandsError:

@@ -105,8 +105,8 @@ class Slurm:
 
     def place(self, island: engine.Island) -> str:
         words = submission(island, self._settings)
-        told = ask(words, batch_script(island), {**given(os.environ), **island.environment})
-        return told.strip().partition(";")[0]  # the name of its cluster may follow
+        printed = ask(words, batch_script(island), {**given(os.environ), **island.environment})
+        return printed.strip().partition(";")[0]  # the name of its cluster may follow
 
     def end(self, job: str, *, at_once: bool) -> None:
         """Cancel a job; `at_once` kills the island's processes before."""
@@ -122,11 +122,11 @@ class Slurm:
         return read_jobs(ask(words, "", environment(os.environ)), self._of)
 
     def describe(self, island: engine.Island) -> str:
-        told = {
+        shown = {
             name: "..." if name in island.secrets else island.environment[name]
             for name in island.environment
         }
-        variables = [f"{name}={shlex.quote(value)}" for name, value in told.items()]
+        variables = [f"{name}={shlex.quote(value)}" for name, value in shown.items()]
         command = shlex.join(submission(island, self._settings))
         return f"{' '.join((*variables, command))} <<'END'\n{batch_script(island)}END\n"
 
@@ -154,10 +154,10 @@ def submission(island: engine.Island, settings: Mapping[str, str]) -> list[str]:
         **_resources(island),
         **settings,
     }
-    told = [
+    words = [
         f"--{name}" if value == "true" else f"--{name}={value}" for name, value in options.items()
     ]
-    return ["sbatch", "--parsable", "--requeue", *told]
+    return ["sbatch", "--parsable", "--requeue", *words]
 
 
 def _resources(island: engine.Island) -> dict[str, str]:
@@ -261,8 +261,8 @@ def _job(row: Mapping[str, str], name: str) -> engine.Job:
 
 def _exit_code(shown: str, status: int) -> int | None:
     """Return the exit code in a status of wait(2), where it is that of the command."""
-    told = shown in ("COMPLETED", "FAILED") and not status & 0x7F
-    return status >> 8 if told else None
+    its_own = shown in ("COMPLETED", "FAILED") and not status & 0x7F
+    return status >> 8 if its_own else None
 
 
 def _output_in_words(output: str) -> str:
@@ -285,8 +285,8 @@ def ask(words: Sequence[str], text: str, variables: Mapping[str, str]) -> str:
     return ended.stdout
 
 
-def refusal(command: str, told: str) -> engine.EngineAway | engine.Unplaceable:
-    words = said_by(command, told)
+def refusal(command: str, said: str) -> engine.EngineAway | engine.Unplaceable:
+    words = said_by(command, said)
     if any(sign in words.lower() for sign in AWAY):
         return engine.EngineAway(f"slurm has no answer or no room now: {words}")
     return engine.Unplaceable(f"slurm refuses: {words}")

@@ -146,21 +146,21 @@ class HostProcess:
         if isinstance(side, IslandFollower):
             self._signals.enter_context(on_ending_signals(side.leave))
             waiting = self._scope.spawn(self._report_obstacles(side), "waiting")
-            told = await host.meet()
+            address = await host.meet()
             waiting.cancel()
-            return told
+            return address
         self._say(f"rank 0 waits for {place.hosts - 1} more at {place.address}")
         await host.meet(coordinator)
         self._say(f"all {place.hosts} hosts are here")
         return coordinator
 
     async def _report_obstacles(self, follower: IslandFollower) -> None:
-        told: str | None = ""
+        shown: str | None = ""
         while True:
             await asyncio.sleep(OBSTACLES_S)
             obstacle = follower.obstacle
-            if obstacle != told:
-                told = obstacle
+            if obstacle != shown:
+                shown = obstacle
                 why = f": {obstacle}" if obstacle else " and the other hosts"
                 self._say(f"it waits for rank 0 at island_address {self._place.address}{why}")
 

@@ -99,7 +99,7 @@ class HubSource(Source):
         return BLOCKED if core.blocked else ""
 
     def status(self) -> Mapping[str, object]:
-        return {**super().status(), **run_status_of(self._hub).told()}
+        return {**super().status(), **run_status_of(self._hub).fields()}
 
     async def _ask(self) -> None:
         core = self._hub.cluster.core
@@ -162,10 +162,10 @@ class SyncerElsewhere:
             session.get(url, ssl=self._tls or True, allow_redirects=False) as answer,
         ):
             answer.raise_for_status()
-            told = b""
-            while len(told) < ANSWER_BYTES_MOST and (part := await answer.content.readany()):
-                told += part
-            return told.decode()
+            text = b""
+            while len(text) < ANSWER_BYTES_MOST and (part := await answer.content.readany()):
+                text += part
+            return text.decode()
 
 
 class SyncerSource(Source):

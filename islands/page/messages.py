@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from islands.run.coordinator import Coordinator
 
 STATES_MOST = 4096
-"""Most states of learners without a tape here that are told, the newest of each."""
+"""Most states of learners without a tape here that are sent, the newest of each."""
 PATHS_MOST = 4
 
 CURVE_BYTES = 4 * 2**20
@@ -37,7 +37,7 @@ P = TypeVar("P")
 
 
 def of_run(folder: Path, spec: RunSpec, plan: RunPlan) -> Message:
-    """Return what the page is told of a run that does not change while it goes on."""
+    """Return what the page shows of a run that does not change while it goes on."""
     fragments = [
         {
             "size": each.size,
@@ -58,13 +58,13 @@ def of_run(folder: Path, spec: RunSpec, plan: RunPlan) -> Message:
 
 
 def live_figures(hub: "Coordinator", at_s: float) -> Message:
-    return {**_figures(at_s, final=False), **run_status_of(hub).told()}
+    return {**_figures(at_s, final=False), **run_status_of(hub).fields()}
 
 
 def of_states(
     figures: RunFigures, own_tapes: Collection[str], now_s: float, wall_s: float
 ) -> Iterator[Message]:
-    """Yield the states of learners that have no tape here, as their heartbeats told them.
+    """Yield the states of learners that have no tape here, as their heartbeats report them.
 
     The tapes of processes in `own_tapes` are read, and tell more. `wall_s` is the run's own clock
     at the wall time `now_s`, and leaves out when no hub ran.
@@ -78,7 +78,7 @@ def of_states(
 
 
 def of_curves(figures: RunFigures, curves: RunCurves, origin_s: float) -> Message:
-    """Return the curves of a run as the page is told them.
+    """Return the curves of a run as the page has them.
 
     The clock of the hub's last start begins at wall time `origin_s`.
     """
@@ -158,14 +158,14 @@ def ended_run(folder: Path, at_s: float) -> EndedRun:
     newest = counted.losses.newest  # at the end no learner trains any more
     figures: Message = {
         **_figures(at_s, final=True),
-        **status.told(),
+        **status.fields(),
         "phase": "ended" if summary else "stopped",
         "tokens_per_s": _speed(counted.tokens, counted.work.total_s(0.0)),
         "left_s": None,
         "loss": None if newest is None else newest[1],
         "participation_lately": None,
         "learners": [
-            line.told()
+            line.fields()
             | {
                 "health": "plain",
                 "tokens_per_s": _speed(line.figures.tokens, line.figures.stepping_s),
