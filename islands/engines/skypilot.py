@@ -1,14 +1,8 @@
 """SkyPilot: an island is a managed job, which SkyPilot brings back when its cloud takes it.
 
-A managed job waits until some cloud has room, and after a preemption it is started on other hosts,
-in another region if need be. So SkyPilot restarts what a cloud took, and the hub what failed by
-itself. No job waits for another. If the hub runs inside a job group of SkyPilot, or `group` names
-one, its islands are attached to the group as they are placed: they are shown under it, and are
-cancelled when its primary task, the hub, has ended.
-
-All calls of SkyPilot are requests to its API server, which `SKYPILOT_API_SERVER_ENDPOINT` names or
-which SkyPilot starts on this host. None of them has a time limit of its own, so each is waited for
-on a thread, for a limited time.
+SkyPilot restarts what a cloud took, and the hub what failed by itself (docs/engines/skypilot.md).
+All calls are requests to SkyPilot's API server. None has a time limit of its own, so each is waited
+for on a thread, for a limited time.
 
 Reference:
     SkyPilot 0.14.1: `sky/jobs/client/sdk.py` (`launch` and its `job_group`), `sky/jobs/state.py`

@@ -1,17 +1,10 @@
 """Slurm: an island is a batch job, whose one step runs the island's command once on each host.
 
-An island that is cancelled leaves by SIGTERM, and is not placed again. If it is preempted or loses
-a node, Slurm starts the same job again. At the end of its time it ends with 143, and the hub places
-it as a new job. If one host's command ends, the others have a minute, as no task of a step can be
-started again alone.
-
-The batch script only starts `srun`. Slurm signals the step, and no signal is asked for the batch
-shell (`--signal=B:`): it would kill srun, and srun the learners. A learner that leaves by a signal
-ends with exit code 0, so the shell around it remembers the signal and ends with 143.
-
-Secrets travel in the environment of `sbatch`, which exports it to the job. Of the hub's own
-variables a job is given those by which programs are found (`GIVEN`), and those that its entry
-names.
+docs/engines/slurm.md tells who starts what again. The batch script only starts `srun`: Slurm
+signals the step. A learner that leaves by a signal ends with exit code 0, so the shell around it
+remembers the signal and ends with 143. Secrets travel in the environment of `sbatch`, which exports
+it to the job. Of the hub's own variables a job is given those by which programs are found
+(`GIVEN`), and those that its entry names.
 """
 
 import math
