@@ -164,9 +164,8 @@ class LeaderCommands(_HostCommands):
 class FollowerCommands(_HostCommands):
     """The commands of another rank, which carries out what the leader's words say.
 
-    Attributes:
-        newest: The boundaries that this host came to last, with that at which it waits for its
-            word; they reach back to one that rank 0 has come to, if that goes on.
+    `newest` are the boundaries that this host came to last, with that at which it waits for its
+    word; they reach back to one that rank 0 has come to, if that goes on.
     """
 
     def __init__(self, over: Callable[[], object] = lambda: None) -> None:

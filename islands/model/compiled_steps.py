@@ -22,11 +22,11 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt
 from islands.layout.fragments import plan
 from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, Layout, Leaf
 from islands.layout.leaves import Role as LeafRole
-from islands.model.compiled_functions import CompiledFunctions
 from islands.model.device_transfer import Leaves
 from islands.model.interfaces import MOMENT_PIECE_BYTES
 from islands.model.moment_pieces import plan_moments, words_of
 from islands.model.moment_plan import MomentPlan
+from islands.model.placement import CompiledFunctions
 from islands.model.second_moments import (
     Decays,
     Kept,

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from islands.layout.leaves import Layout
 from islands.model import leaf_checks
-from islands.model.compiled_functions import CompiledFunctions
 from islands.model.device_transfer import (
     LOST,
     FragmentShape,
@@ -44,7 +43,7 @@ from islands.model.device_transfer import (
     touched,
 )
 from islands.model.interfaces import Snapshot
-from islands.model.placement import Placement
+from islands.model.placement import CompiledFunctions, Placement
 from islands.protocol.errors import InvariantError, TaskError
 from islands.protocol.ranges import Ranges, size_of
 from islands.protocol.settings.choices import Adoption, SnapshotPrecision
@@ -99,13 +98,9 @@ class JaxModel:
     """The leaves of a layout on their devices, and each fragment's base.
 
     With `donate`, an adoption overwrites the buffers of the leaves that it changes. Models of one
-    process may share their compiled functions.
-
-    Attributes:
-        layout: The layout of the leaves.
-        base: For each fragment, the value that was adopted last, cut evenly over the devices; at
-            first that of the leaves. What rounding it into leaves took away is kept beside it, and
-            is a part of the local value (`device_transfer`).
+    process may share their compiled functions. The base of a fragment is the value that was adopted
+    last, cut evenly over the devices; at first that of the leaves. What rounding it into leaves
+    took away is kept beside it, and is a part of the local value (`device_transfer`).
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from islands.layout.leaves import Layout
 from islands.model.compiled_steps import CompiledSteps, compiled_steps_for, copied_words
 from islands.model.device_transfer import Leaves, PieceShape, cut_of, read_rows
 from islands.model.evaluation import evaluated
-from islands.model.interfaces import MomentsCopy, PendingStep, Snapshot, Trainer, first_pass
+from islands.model.interfaces import MomentsCopy, PendingStep, Snapshot, first_pass
 from islands.model.jax_model import JaxModel
 from islands.model.jax_settings import compiling
 from islands.model.moment_pieces import MomentSnapshot, is_key
@@ -385,8 +385,3 @@ class JaxTrainer:
 def step_name(batch: object) -> tuple[object, ...]:
     """Name the compiled step for batches of these shapes."""
     return "step", tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves(batch))
-
-
-def _keeps_the_contract(trainer: JaxTrainer) -> Trainer:
-    """Let mypy prove that a `JaxTrainer` is a `Trainer`."""
-    return trainer

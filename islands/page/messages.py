@@ -217,8 +217,4 @@ def run_lines(folder: Path, newest_bytes: int = NEWEST_BYTES) -> list[bytes]:
     states = of_states(ended.counted, tapes.names, end_s, ended.earlier_s)
     curves = of_curves(ended.counted, curves_of(folder, CURVE_BYTES), tapes.origin_s or 0.0)
     first = [{**ended.run, "whole": tapes.whole}, curves]
-    return [
-        *map(encoded, first),
-        *in_time(entries, states),
-        encoded(ended.figures),
-    ]
+    return [*map(encoded, first), *in_time(entries, states), encoded(ended.figures)]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from islands.protocol.errors import DataError
-from islands.tasks.stdlib_bytes import part_of, read_corpus, standard_library
+from islands.tasks.data.corpus import part_of, read_corpus, standard_library
 
 TRAIN = next(name for i in range(99) if part_of(name := f"module{i}.py") == "train")
 VALIDATION = next(name for i in range(99) if part_of(name := f"module{i}.py") == "validation")
