@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from islands.layout import leaves as on_host
 from islands.layout.fragments import plan
 from islands.layout.leaves import Fragment, Layout, Leaf, Piece, Role, layout_of
-from islands.model.compiled_functions import CompiledFunctions
 from islands.model.device_transfer import (
     LOST,
     FragmentShape,
@@ -41,7 +40,7 @@ from islands.model.device_transfer import (
 )
 from islands.model.jax_model import JaxModel
 from islands.model.leaf_checks import check_even
-from islands.model.placement import Placement, placed
+from islands.model.placement import CompiledFunctions, Placement, placed
 from islands.protocol.errors import TaskError
 from islands.protocol.settings.choices import Adoption, Pattern
 

@@ -25,13 +25,12 @@ from islands.layout.fragments import plan
 from islands.layout.leaves import Layout, Leaf
 from islands.loops.jax_parameters import JaxMoments, checked
 from islands.model import compiled_steps
-from islands.model.compiled_functions import CompiledFunctions
 from islands.model.interfaces import LearnerDevices, Model, Trainer
 from islands.model.jax_model import JaxModel, share_of
 from islands.model.jax_trainer import JaxTrainer
 from islands.model.jax_workload import JaxWorkload
 from islands.model.moment_plan import joined
-from islands.model.placement import devices_of_learner, placed
+from islands.model.placement import CompiledFunctions, devices_of_learner, placed
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.ranges import Ranges
 from islands.protocol.settings.choices import Adoption

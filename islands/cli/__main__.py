@@ -15,7 +15,6 @@ WORDS_MOST = max(len(name.split()) for name in COMMANDS)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; return the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     debug = ["--debug"] * (given[:1] == ["--debug"])  # it is allowed before the command as well
     given = given[len(debug) :]

@@ -11,8 +11,7 @@ from typing import TypeVar
 
 from islands.cli.parsing import Common, one_line, parse
 from islands.protocol import errors
-from islands.run.hosting.standard_streams import usable_streams
-from islands.run.hosting.wrapping import fitted
+from islands.run.hosting.standard_streams import fitted, usable_streams
 from islands.tasks.factory import TASK_PATH
 from messaging.errors import LinkLost, LocalFault
 

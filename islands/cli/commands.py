@@ -91,13 +91,13 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "resume": Command(OPERATOR, "let a paused run go on", "control:resume"),
         "stop": Command(OPERATOR, "end a run in order, with all merged", "control:stop"),
         "logs": Command(
-            "LogsOptions", "print the tapes of a run's processes as one text", "logs:run"
+            "LogsOptions", "print the tapes of a run's processes as one text", "records:logs"
         ),
         "report": Command(
-            "ReportOptions", "write the page of runs to one file, for any browser", "plot:report"
+            "ReportOptions", "write the page of runs to one file, for any browser", "records:report"
         ),
         "plot": Command(
-            "PlotOptions", "draw loss, evaluation, speed and other figures of runs", "plot:run"
+            "PlotOptions", "draw loss, evaluation, speed and other figures of runs", "records:plot"
         ),
         "cost": Command(
             "CostOptions", "count what a run has cost, by island and region", "cost:run"

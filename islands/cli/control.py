@@ -62,15 +62,15 @@ async def answered(verb: Verb, options: OperatorOptions) -> int:
         name, count = options.entry, options.count
     elif isinstance(options, RemoveOptions):
         name = options.name
-    answer, told = await ask(target_of(options), verb, name, count)
+    answer, status = await ask(target_of(options), verb, name, count)
     if isinstance(options, StatusOptions) and options.json:
-        if not told:
+        if not status:
             raise RefusedError("the hub has no status as JSON to give")
-        print(told.decode())
+        print(status.decode())
         return 0
     if verb is Verb.STATUS and answer.members:
         show(answer.members)
-        show_placed(told)
+        show_placed(status)
     print(answer.told)
     return 0 if answer.done else 1
 
@@ -130,7 +130,6 @@ async def ask(target: Target, verb: Verb, name: str, count: int) -> tuple[Comman
 
 
 def show(members: tuple[MemberFigures, ...]) -> None:
-    """Print the members of all roles as a table."""
     table = Table(box=None, pad_edge=False)
     for title in ("name", "role", "status", "phase", "step", "silent", "incarnation"):
         table.add_column(title, justify="right" if title in ("step", "silent") else "left")
@@ -158,12 +157,12 @@ def show_placed(status: bytes) -> None:
     for each in sorted(placed, key=lambda row: in_order(row["name"])):
         by_engine, by_hub = each["restarts_by_engine"], each["restarts_by_hub"]
         engine = each["engine"].rpartition(":")[2]
-        told = [f"{n} by {who}" for n, who in ((by_engine, engine), (by_hub, "the hub")) if n]
+        counts = [f"{n} by {who}" for n, who in ((by_engine, engine), (by_hub, "the hub")) if n]
         since = "" if each["for_s"] is None else duration(each["for_s"])
         where = " ".join(filter(None, (each["where"], each["why"])))
         table.add_row(
             *(each["name"], engine, each["job"], each["state"], since),
-            *(", ".join(told) or "none", where),
+            *(", ".join(counts) or "none", where),
         )
     print()
     Console().print(table)

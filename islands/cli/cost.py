@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 def run(options: CostOptions, _: Common) -> int:
-    """Print the bill; return the exit code."""
-    from islands.costs.bill_table import as_json, table_of
+    from islands.costs.bill import as_json, table_of
     from islands.costs.spent import bill_of_run
 
     folder = named(options.folder)

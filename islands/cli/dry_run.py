@@ -25,7 +25,7 @@ from islands.costs.spent import Pace, hour_of
 from islands.engines.engine import RunMark, make_engine
 from islands.engines.hub import Joining, island_of
 from islands.files.disk import write_bytes_per_s
-from islands.model.memory_faults import host_memory_bytes
+from islands.model.memory import host_memory_bytes
 from islands.model.workload import OwnLoop, load_workload
 from islands.numerics.outer import outer_optimizer
 from islands.protocol.errors import IslandsError, UserError

@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # an export needs no JAX
 
 
 def evaluate(options: EvaluateOptions, _: Common) -> int:
-    """Evaluate, and print the figures; return the exit code."""
     newest = newest_values(named(options.folder))
     model = model_of(newest, options.task, options.task_settings)
     _warn_of_difference(model)
@@ -70,7 +69,6 @@ def _warn_of_difference(model: RunModel) -> None:
 
 
 def generate(options: GenerateOptions, _: Common) -> int:
-    """Print the prompt and what the model adds to it, as it comes; return the exit code."""
     from islands.model.jax_workload import JaxWorkload
     from islands.tasks.task import Sampler
 
@@ -114,7 +112,6 @@ def show_text(pieces: Iterable[bytes], prompt: str) -> None:
 
 
 def export(options: ExportOptions, _: Common) -> int:
-    """Write the file, and print what it holds; return the exit code."""
     file = options.file
     assert file is not None, "options without a file are refused"
     if file.exists() and not options.overwrite:

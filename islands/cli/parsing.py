@@ -196,7 +196,6 @@ class _Sources:
         return [Path(name) for name in given or [os.environ.get(f"{self.prefix}_CONFIG")] if name]
 
     def read_file(self, path: Path) -> dict[str, object]:
-        """Read the values of a YAML file, by key."""
         values = {}
         for name, value in flatten(read_yaml(path), self.keys).items():
             if name.rpartition(".")[2] in SECRETS and name not in self.keys:
@@ -222,7 +221,6 @@ class _Sources:
     # --- environment --------------------------------------------------------------------------
 
     def read_environment(self) -> dict[str, object]:
-        """Read the values of environment variables, by key."""
         known = {f"{self.prefix}_{name.replace('.', '__').upper()}": name for name in self.options}
         for variable in sorted(os.environ):
             ours = variable.startswith(f"{self.prefix}_") and variable != f"{self.prefix}_CONFIG"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from islands.cli.parsing import Common, one_line
 from islands.cli.serve import spec_of
-from islands.model.memory_faults import host_memory_bytes
+from islands.model.memory import host_memory_bytes
 from islands.model.workload import load_workload
 from islands.protocol.errors import UserError, unusable
 from islands.settings.commands import CheckOptions, TokenizeOptions
@@ -44,7 +44,6 @@ def check(options: CheckOptions, _: Common) -> int:
 
 
 def tokenize(options: TokenizeOptions, _: Common) -> int:
-    """Make the folder, and print what is in it; return the exit code."""
     if not options.text:
         raise UserError("no text was named; as in: islands data tokenize FOLDER --out tokens")
     if is_prepared(options.out):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from islands.cli.cost import budget_of, held_to
 from islands.cli.parsing import Common, parse
 from islands.protocol.errors import SettingsError
-from islands.run.hosting.wrapping import fitted
+from islands.run.hosting.standard_streams import fitted
 from islands.settings.host import LearnerOptions, RunOptions
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ async def watch(
     hub: "Coordinator", screen: "Screen", when: "Callable[[], None] | None" = None
 ) -> "Summary | None":
     """Run a hub and refresh the screen meanwhile; `when` is called after each refresh."""
-    from islands.metrics.service import metrics_served
+    from islands.metrics.sources import metrics_served
     from islands.run.run_status import run_status_of
 
     async with metrics_served(hub):

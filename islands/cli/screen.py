@@ -13,8 +13,7 @@ from rich.text import Text
 
 from islands.cli.results import show_next, show_results, sparkline
 from islands.protocol.identities import BLOCKED, Phase
-from islands.run.hosting.standard_streams import LossyOutput
-from islands.run.hosting.wrapping import wrapped
+from islands.run.hosting.standard_streams import LossyOutput, wrapped
 from islands.run.records.figures import RunFigures
 from islands.run.run_status import NOT_ASKED, Health, LearnerLine, RunStatus
 from islands.settings.quantities import count, duration

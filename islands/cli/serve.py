@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 from islands.cli.cost import budget_of, held_to
 from islands.costs.budget import Budget
 from islands.layout.loop_layout import LoopLayout
-from islands.metrics.service import metrics_served
-from islands.model.memory_faults import host_memory_bytes, hub_lacks
+from islands.metrics.sources import metrics_served
+from islands.model.memory import host_memory_bytes, hub_lacks
 from islands.model.workload import OwnLoop, load_workload
 from islands.numerics.outer import outer_optimizer
 from islands.page.server import show_page

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from islands.costs.bill import Bill, bill_of
-from islands.costs.bill_table import amount
+from islands.costs.bill import Bill, amount, bill_of
 from islands.costs.prices import Prices
 from islands.costs.spent import placed_by_engines, stays_of
 from islands.protocol.errors import IslandsError
@@ -48,15 +47,15 @@ async def watch(
 ) -> None:
     """Look at what a run has cost until its money is spent, then end it.
 
-    An island without a price is not counted, and told once. `stop` is called again if no supervisor
-    answers.
+    An island without a price is not counted, and reported once. `stop` is called again if no
+    supervisor answers.
     """
-    told = set[str]()
-    while True:  # until the run has been told to end
+    reported = set[str]()
+    while True:  # until the run has been asked to end
         now = bill()
         for sentence in now.missing:
-            if sentence not in told:
-                told.add(sentence)
+            if sentence not in reported:
+                reported.add(sentence)
                 say(f"budget_cost does not count everything: {sentence}")
         reason = budget.spent_by(now)
         if reason:

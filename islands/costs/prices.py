@@ -60,7 +60,7 @@ class Machines(Struct, frozen=True, forbid_unknown_fields=True):
         return f"{many} spot" if self.preemptible else many
 
 
-class Unpriced(UserError):  # noqa: N818  (it is told as a sentence)
+class Unpriced(UserError):  # noqa: N818  (it is shown as a sentence)
     """A price is missing: add it to the file, in the place that the sentence names."""
 
 
@@ -82,7 +82,7 @@ class Prices(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def hub_region(self) -> str:
-        """Where the hub runs; `other` if that is not told."""
+        """Where the hub runs; `other` if that is not known."""
         return (self.hub.region if self.hub is not None else "") or OTHER
 
     def machines_of(self, name: str) -> Machines | None:
@@ -91,7 +91,6 @@ class Prices(Struct, frozen=True, forbid_unknown_fields=True):
         return next(found, None)
 
     def hour_of(self, machines: Machines) -> float:
-        """Return the price of an hour of an island."""
         kind, number = machines.accelerator or ("", 1)
         table = self.accelerator_hour.get(kind, {}) if kind else self.host_hour
         found = table.get(machines.region, table.get(OTHER))

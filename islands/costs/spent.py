@@ -58,7 +58,7 @@ def stays_of(
     """Return what each island did, learners that are counted together as one.
 
     `now_s` is on the run's clock. `merged` are the tokens of all that were merged, mean over
-    fragments; None: as merges told so far.
+    fragments; None: as merges reported so far.
     """
     rows = {**figures.learners, OTHERS: figures.gone.counted}
     every = {name: one for name, one in rows.items() if name != OTHERS or figures.gone.names}

@@ -7,6 +7,7 @@ All calls block, and are made on a thread of the engine's own, one at a time (`l
 """
 
 import shlex
+import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -19,6 +20,9 @@ from islands.engines.needs import ENGINES, Needs
 from islands.protocol.errors import DONE, IslandsError, SettingsError, UserError
 
 WORDS = 400  # at most so many characters of what an engine says are passed on
+LIMIT_S = 60.0
+"""Longest time that a command may take; Slurm's ask an absent controller for 10 s themselves."""
+
 PORT = 7200
 """The port at which rank 0 of an island of several hosts serves the others; JAX takes the next."""
 
@@ -27,7 +31,7 @@ RANK, ADDRESS = "ISLANDS_RANK", "ISLANDS_ADDRESS"
 address (without a port) at which the others reach rank 0."""
 
 
-class Unplaceable(UserError):  # noqa: N818  (it is told as a sentence)
+class Unplaceable(UserError):  # noqa: N818  (it is shown as a sentence)
     """An island cannot be placed until its user has mended something: placing is not repeated."""
 
 
@@ -181,7 +185,6 @@ _Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def yaml_of(described: object) -> str:
-    """Return what an engine is given as YAML, for people."""
     return yaml.dump(described, Dumper=_Dumper, sort_keys=False, width=100)
 
 
@@ -191,9 +194,41 @@ def one_line(said: object) -> str:
     return line if len(line) <= WORDS else f"{line[:WORDS]}…"
 
 
-def told_of(job: Job) -> str:
+def end_in_words(job: Job) -> str:
     """Return how a job ended, in words; empty if it ended as it should."""
     if job.code == DONE or job.cancelled:
         return ""
     ended = "ended" if job.code is None else f"exit code {job.code}"
     return f"{ended}: {job.why}" if job.why else ended
+
+
+def run_command(
+    engine: str, words: Sequence[str], text: str = "", variables: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command with a text as its input to its end, and return what it printed."""
+    try:
+        return subprocess.run(
+            words,
+            input=text,
+            env=None if variables is None else dict(variables),
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise Unplaceable(
+            f"the engine {engine} needs the command {words[0]}, which this host does not have: "
+            "start the hub where it is, or install it"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise EngineAway(f"{engine} does not answer: {words[0]} took over {LIMIT_S:g} s") from error
+
+
+def said_by(command: str, said: str) -> str:
+    """Return what a command wrote as its error, as one line without the command's own name."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    for prefix in (f"{command}: ", "error: ", "fatal: "):
+        lines = [line.removeprefix(prefix) for line in lines]
+    return "; ".join(dict.fromkeys(lines)) or f"{command} failed without a word"

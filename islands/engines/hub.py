@@ -11,15 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from islands.actors.ports import Launcher, ProcessEnd, ThreadWorker
-from islands.engines.engine import (
-    ADDRESS,
-    PORT,
-    RANK,
-    TOKEN,
-    Island,
-    RunMark,
-    make_engine,
-)
+from islands.engines import engine
 from islands.engines.launcher import RECORDS_FILE, EngineLauncher, Host, records_in
 from islands.engines.needs import Needs
 from islands.engines.placing import Placements
@@ -41,7 +33,7 @@ class Joining:
     `tls_ca` is a file on these hosts, with the authority of the hub's certificate.
     """
 
-    of: RunMark
+    of: engine.RunMark
     supervisor: str
     token: str | None = None
     tls_ca: Path | None = None
@@ -50,14 +42,16 @@ class Joining:
 
 def island_of(
     name: str, needs: Needs, joining: Joining, hubs: Mapping[str, str] = os.environ
-) -> Island:
+) -> engine.Island:
     """Return what is placed under a name: a learner of the run's task, or a loop of one's own."""
     own = needs.variables(hubs)
     environment = {**own, "ISLANDS_SUPERVISOR": joining.supervisor, "ISLANDS_NAME": name}
     if joining.token is not None:
-        environment[TOKEN] = joining.token
+        environment[engine.TOKEN] = joining.token
     command = needs.command or _learner(name, needs, joining)
-    return Island(name, joining.of, needs, command, environment, (TOKEN, *needs.hidden))
+    return engine.Island(
+        name, joining.of, needs, command, environment, (engine.TOKEN, *needs.hidden)
+    )
 
 
 def _learner(name: str, needs: Needs, joining: Joining) -> str:
@@ -68,7 +62,8 @@ def _learner(name: str, needs: Needs, joining: Joining) -> str:
         words += task_words(joining.task)
     line = shlex.join([*words, *learner_words(needs.learner)])
     if needs.hosts > 1:
-        line += f' --hosts {needs.hosts} --rank "${RANK}" --island_address "${ADDRESS}:{PORT}"'
+        address = f"${engine.ADDRESS}:{engine.PORT}"
+        line += f' --hosts {needs.hosts} --rank "${engine.RANK}" --island_address "{address}"'
     return line
 
 
@@ -80,8 +75,8 @@ def learner_words(options: Mapping[str, object]) -> list[str]:
 # --- a hub ------------------------------------------------------------------------------------
 
 
-def mark_of(run: str, begun: str) -> RunMark:
-    return RunMark(run, begun[:8])
+def mark_of(run: str, begun: str) -> engine.RunMark:
+    return engine.RunMark(run, begun[:8])
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,17 +136,19 @@ class EnginesOfRun:
     ) -> Launcher:
         of = mark_of(hub.spec.settings.run, hub.plan.begun)
         engines = {
-            name: make_engine(needs.engine, of, needs.settings)
+            name: engine.make_engine(needs.engine, of, needs.settings)
             for name, needs in self.entries.items()
         }
 
-        def island(name: str) -> Island:
+        def island(name: str) -> engine.Island:
             needs = self.entries[self.placements.islands[name].entry]
             connecting = hub.settings.connecting
             token = token_of(connecting)
-            told = None if token is None else token.header().removeprefix("Bearer ")
+            secret = None if token is None else token.header().removeprefix("Bearer ")
             url = hub.network.url(SUPERVISOR)
-            return island_of(name, needs, Joining(of, url, told, connecting.tls_ca, hub.spec.task))
+            return island_of(
+                name, needs, Joining(of, url, secret, connecting.tls_ca, hub.spec.task)
+            )
 
         def worker(name: str) -> ThreadWorker:
             return ThreadWorker(name, lambda error: hub.cluster.fail(name, error), finish=False)

@@ -11,13 +11,15 @@ from islands.engines.engine import Job, JobState, one_line
 from islands.engines.kubernetes_manifests import CONTAINER, JOBSET_NAME, NAME, POD_INDEX
 from islands.protocol.errors import DONE, OF_NO_USE
 
-Told = Mapping[str, Any]
+ApiObject = Mapping[str, Any]
 """An object as the API tells it."""
 
 
-def jobs_of(jobsets: Iterable[Told], pods: Iterable[Told], events: Iterable[Told]) -> list[Job]:
+def jobs_of(
+    jobsets: Iterable[ApiObject], pods: Iterable[ApiObject], events: Iterable[ApiObject]
+) -> list[Job]:
     """Return the jobs of a run by its JobSets, their pods, and events of pods that lack."""
-    by_jobset: dict[str, list[Told]] = {}
+    by_jobset: dict[str, list[ApiObject]] = {}
     for pod in pods:
         by_jobset.setdefault(_labels(pod).get(JOBSET_NAME, ""), []).append(pod)
     newest = {
@@ -29,7 +31,7 @@ def jobs_of(jobsets: Iterable[Told], pods: Iterable[Told], events: Iterable[Told
     ]
 
 
-def podless(jobsets: Iterable[Told], pods: Iterable[Told]) -> bool:
+def podless(jobsets: Iterable[ApiObject], pods: Iterable[ApiObject]) -> bool:
     """Return whether a JobSet that has not ended has no pods, which only events explain."""
     having = {_labels(pod).get(JOBSET_NAME) for pod in pods}
     return any(
@@ -37,11 +39,11 @@ def podless(jobsets: Iterable[Told], pods: Iterable[Told]) -> bool:
     )
 
 
-def _job(jobset: Told, pods: Sequence[Told], events: Mapping[str, str]) -> Job:
+def _job(jobset: ApiObject, pods: Sequence[ApiObject], events: Mapping[str, str]) -> Job:
     name = jobset["metadata"]["name"]
     state, why, code = _state(jobset, pods)
     if state is JobState.WAITING and not why:
-        why = next((told for of, told in events.items() if of.startswith(f"{name}-")), "")
+        why = next((message for of, message in events.items() if of.startswith(f"{name}-")), "")
     here = [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
     nodes = dict.fromkeys(pod["spec"].get("nodeName") or "" for pod in sorted(here, key=_index))
     return Job(
@@ -56,7 +58,7 @@ def _job(jobset: Told, pods: Sequence[Told], events: Mapping[str, str]) -> Job:
     )
 
 
-def _state(jobset: Told, pods: Sequence[Told]) -> tuple[JobState, str, int | None]:
+def _state(jobset: ApiObject, pods: Sequence[ApiObject]) -> tuple[JobState, str, int | None]:
     """Return the state of a JobSet, why it is so, and its exit code."""
     if "deletionTimestamp" in jobset["metadata"]:
         return JobState.ENDING, "", None
@@ -76,20 +78,20 @@ def _state(jobset: Told, pods: Sequence[Told]) -> tuple[JobState, str, int | Non
     return JobState.WAITING, _why_waiting(pods), None
 
 
-def _ended(jobset: Told) -> bool:
+def _ended(jobset: ApiObject) -> bool:
     return any(_condition(jobset, kind) is not None for kind in ("Completed", "Failed"))
 
 
-def _condition(told: Told, kind: str) -> Told | None:
+def _condition(known: ApiObject, kind: str) -> ApiObject | None:
     """Return a condition of an object that holds; None if it does not."""
-    for condition in told.get("status", {}).get("conditions") or ():
+    for condition in known.get("status", {}).get("conditions") or ():
         if condition["type"] == kind and condition["status"] == "True":
-            found: Told = condition
+            found: ApiObject = condition
             return found
     return None
 
 
-def _why_waiting(pods: Iterable[Told]) -> str:
+def _why_waiting(pods: Iterable[ApiObject]) -> str:
     """Return why the first pod that does not run does not, in the scheduler's or the node's words.
 
     After a failure it is how the last pod ended, for the Job waits before it makes the next.
@@ -108,7 +110,7 @@ def _why_waiting(pods: Iterable[Told]) -> str:
     return _last_end(pods)[1]
 
 
-def _last_end(pods: Iterable[Told]) -> tuple[int | None, str]:
+def _last_end(pods: Iterable[ApiObject]) -> tuple[int | None, str]:
     """Return the exit code of the pod that decided how a job failed, and how it ended in words.
 
     That is one with exit code 2, which fails a job, or else the last that failed by itself.
@@ -128,18 +130,18 @@ def _last_end(pods: Iterable[Told]) -> tuple[int | None, str]:
     )
     lines = str(end.get("message") or "").strip().splitlines()
     reason, node = end.get("reason", ""), pod["spec"].get("nodeName", "")
-    told = lines[-1] if lines else f"exit code {end['exitCode']}"
+    sentence = lines[-1] if lines else f"exit code {end['exitCode']}"
     if reason not in ("", "Error"):
-        told = f"{reason} on {node}: {told}"
-    return int(end["exitCode"]), told
+        sentence = f"{reason} on {node}: {sentence}"
+    return int(end["exitCode"]), sentence
 
 
-def _leaves(pod: Told) -> bool:
+def _leaves(pod: ApiObject) -> bool:
     """Return whether a pod was asked to end; on a node that is lost it does not."""
     return "deletionTimestamp" in pod["metadata"]
 
 
-def _restarts(jobset: Told, pods: Iterable[Told]) -> int:
+def _restarts(jobset: ApiObject, pods: Iterable[ApiObject]) -> int:
     """Return how often Kubernetes started an island again: its Job, or one of its pods."""
     status = jobset.get("status", {})
     jobs = status.get("replicatedJobsStatus") or ()
@@ -150,10 +152,10 @@ def _restarts(jobset: Told, pods: Iterable[Told]) -> int:
     return again + max(by_index.values(), default=1) - 1
 
 
-def _index(pod: Told) -> int:
+def _index(pod: ApiObject) -> int:
     return int(_labels(pod).get(POD_INDEX, 0))
 
 
-def _labels(told: Told) -> Mapping[str, str]:
-    found: Mapping[str, str] = told["metadata"].get("labels") or {}
+def _labels(known: ApiObject) -> Mapping[str, str]:
+    found: Mapping[str, str] = known["metadata"].get("labels") or {}
     return found

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
-from islands.engines.engine import ADDRESS, PORT, RANK, Island, RunMark, check_settings
+from islands.engines import engine
 from islands.engines.needs import Needs
 from islands.protocol.errors import OF_NO_USE, SettingsError
 
@@ -89,8 +89,7 @@ class ClusterSettings:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> "ClusterSettings":
-        """Read an entry's settings."""
-        check_settings("kubernetes", settings, [each.name for each in fields(cls)])
+        engine.check_settings("kubernetes", settings, [each.name for each in fields(cls)])
         found = cls(**settings)
         labels("settings.nodes", found.nodes)
         if found.spot and found.spot not in SPOT:
@@ -99,19 +98,19 @@ class ClusterSettings:
 
     @property
     def spot_label(self) -> tuple[str, str] | None:
-        """The label of nodes that may be taken away; None if it is not told."""
+        """The label of nodes that may be taken away; None if it is not known."""
         if not self.spot:
             return None
         return SPOT.get(self.spot) or next(iter(labels("settings.spot", self.spot).items()))
 
 
-def labels(place: str, text: str, *, forms: str = "label=value, or several") -> dict[str, str]:
+def labels(setting: str, text: str, *, forms: str = "label=value, or several") -> dict[str, str]:
     """Return labels that are written as label=value,label=value."""
     found: dict[str, str] = {}
     for each in filter(None, text.split(",")):
         label, equals, value = each.strip().partition("=")
         if not (label and equals and value):
-            raise SettingsError(f"{place} is {text!r}; it must be {forms}")
+            raise SettingsError(f"{setting} is {text!r}; it must be {forms}")
         found[label] = value
     return found
 
@@ -137,10 +136,10 @@ def literal(text: str) -> str:
 # --- one island -------------------------------------------------------------------------------
 
 
-def labels_of(run: RunMark) -> dict[str, str]:
-    """Return the labels by which the objects of a run are told from others."""
-    told = {RUN: dns_label(run.run), MARK: run.mark}
-    return {key: value for key, value in told.items() if value}
+def labels_of(run: engine.RunMark) -> dict[str, str]:
+    """Return the labels by which the objects of a run are distinguished from others."""
+    found = {RUN: dns_label(run.run), MARK: run.mark}
+    return {key: value for key, value in found.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +155,12 @@ class Placed:
         return f"{self.jobset}-{HOSTS}-0-0.{self.jobset}"
 
 
-def _about(island: Island) -> Manifest:
+def _about(island: engine.Island) -> Manifest:
     labels = {**labels_of(island.of), ROLE: "learner"}
     return {"labels": labels, "annotations": {NAME: island.name}}
 
 
-def _replicated_job(island: Island, placed: Placed) -> Manifest:
+def _replicated_job(island: engine.Island, placed: Placed) -> Manifest:
     needs, about = island.needs, _about(island)
     codes = {"containerName": CONTAINER, "operator": "In", "values": [OF_NO_USE]}
     job = {
@@ -184,7 +183,7 @@ def _replicated_job(island: Island, placed: Placed) -> Manifest:
     return {"name": HOSTS, "replicas": 1, "template": template}
 
 
-def _pod(island: Island, placed: Placed) -> Manifest:
+def _pod(island: engine.Island, placed: Placed) -> Manifest:
     needs, settings = island.needs, ClusterSettings.of(island.needs.settings)
     if not needs.image:
         raise SettingsError("image is not set; kubernetes runs containers: name one with Islands")
@@ -199,7 +198,7 @@ def _pod(island: Island, placed: Placed) -> Manifest:
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     if needs.hosts > 1:
-        container["ports"] = [{"containerPort": port} for port in (PORT, PORT + 1)]
+        container["ports"] = [{"containerPort": port} for port in (engine.PORT, engine.PORT + 1)]
     return {
         "restartPolicy": "Never",  # the Job makes another pod, and knows by its exit code whether
         "terminationGracePeriodSeconds": GRACE_S,
@@ -211,7 +210,7 @@ def _pod(island: Island, placed: Placed) -> Manifest:
     }
 
 
-def environment(island: Island, placed: Placed) -> list[Manifest]:
+def environment(island: engine.Island, placed: Placed) -> list[Manifest]:
     """Return the variables of an island's hosts, of which secrets name where they are."""
     shown = {k: v for k, v in island.environment.items() if k not in island.secrets}
     found: list[Manifest] = [{"name": k, "value": literal(v)} for k, v in shown.items()]
@@ -219,8 +218,8 @@ def environment(island: Island, placed: Placed) -> list[Manifest]:
         found.append({"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}})
     if island.needs.hosts > 1:
         index = {"fieldRef": {"fieldPath": f"metadata.labels['{POD_INDEX}']"}}
-        found.append({"name": RANK, "valueFrom": index})
-        found.append({"name": ADDRESS, "value": placed.first})
+        found.append({"name": engine.RANK, "valueFrom": index})
+        found.append({"name": engine.ADDRESS, "value": placed.first})
     return found
 
 
@@ -289,7 +288,7 @@ def _kind(kind: str, settings: ClusterSettings) -> dict[str, str]:
 # --- JobSets ----------------------------------------------------------------------------------
 
 
-def island_jobset(island: Island, placed: Placed) -> Manifest:
+def island_jobset(island: engine.Island, placed: Placed) -> Manifest:
     """Return a JobSet that is one island, which fails as its job does."""
     settings = ClusterSettings.of(island.needs.settings)
     about = _about(island)
@@ -309,7 +308,7 @@ def island_jobset(island: Island, placed: Placed) -> Manifest:
     }
 
 
-def jobset_name(words: Iterable[str], island: Island, *, room: int = 0) -> str:
+def jobset_name(words: Iterable[str], island: engine.Island, *, room: int = 0) -> str:
     """Return the name of a JobSet that is one island, short enough for the names of its pods."""
     text = "-".join([*words, island.name])
     return dns_label(text, NAME_MAX - len(f"-{HOSTS}") - POD_SUFFIX - room)

@@ -13,17 +13,9 @@ from pathlib import Path
 import msgspec
 
 from islands.actors.ports import ProcessEnd, Worker
+from islands.engines import placing
 from islands.engines.engine import Engine, EngineAway, Island, Unplaceable
 from islands.engines.needs import Needs
-from islands.engines.placing import (
-    RETRY_MAX_S,
-    Call,
-    EndJob,
-    ListJobs,
-    Place,
-    Placement,
-    Placements,
-)
 from islands.files.whole_files import read_sealed, replace_sealed
 from islands.protocol.errors import IslandsError
 from messaging.clock import WallClock
@@ -50,7 +42,7 @@ class Records:
     Of needs it has what hours are priced by; variables, which may be secrets, it has not.
     """
 
-    islands: dict[str, Placement]
+    islands: dict[str, placing.Placement]
     needs: dict[str, Needs] = field(default_factory=dict)
 
 
@@ -63,7 +55,7 @@ class EngineLauncher:
     def __init__(
         self,
         engines: Mapping[str, Engine],
-        placements: Placements,
+        placements: placing.Placements,
         island: Callable[[str], Island],
         records: Path | None,
         host: Host,
@@ -83,7 +75,7 @@ class EngineLauncher:
         self._needs = {} if records is None else dict(records_in(records).needs)
         self._needs |= {name: _priced(each) for name, each in (needs or {}).items()}
         for name, engine in engines.items():
-            placements.listed[name].poll_s = min(engine.poll_s, RETRY_MAX_S)
+            placements.listed[name].poll_s = min(engine.poll_s, placing.RETRY_MAX_S)
 
     # --- the port -----------------------------------------------------------------------------
 
@@ -146,16 +138,16 @@ class EngineLauncher:
             later = asyncio.get_running_loop().call_later
             self._wakes[entry] = later(max(LEAST_S, wait_s), self._step, entry)
 
-    def _asked(self, entry: str, call: Call) -> object:
+    def _asked(self, entry: str, call: placing.Call) -> object:
         """Return what an engine answers, or its error; on its thread."""
         engine = self._engines[entry]
         try:
             match call:
-                case Place(name, attempt):
+                case placing.Place(name, attempt):
                     return engine.place(replace(self._island(name), attempt=attempt))
-                case EndJob(job, at_once):
+                case placing.EndJob(job, at_once):
                     engine.end(job, at_once=at_once)
-                case ListJobs():
+                case placing.ListJobs():
                     return list(engine.list())
         except (EngineAway, Unplaceable) as error:
             return error
@@ -163,7 +155,7 @@ class EngineLauncher:
             return EngineAway(f"the engine of {entry} failed: {error!r}")
         return None
 
-    def _answered(self, entry: str, call: Call, answer: object) -> None:
+    def _answered(self, entry: str, call: placing.Call, answer: object) -> None:
         self._busy.discard(entry)
         if self._closed:
             return

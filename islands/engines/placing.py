@@ -10,7 +10,7 @@ an island                                      its engine is asked
 is to end, and has a job                       to end the job, once; again if that failed
 has a job beside that which is remembered      to end that other one
 is wanted, and the engine lists no job of it   to place it, under the number of this attempt
-has a job that it lists, waiting or running    nothing: it is remembered, and a long wait is told
+has a job that it lists, waiting or running    nothing: it is kept, and a long wait is reported
 has a job that nobody remembers                nothing: it is taken up
 =============================================  ================================================
 
@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from islands.actors.ports import KILLED, ProcessEnd
-from islands.engines.engine import EngineAway, Job, JobState, Unplaceable, told_of
+from islands.engines.engine import EngineAway, Job, JobState, Unplaceable, end_in_words
 from islands.engines.needs import entry_of
 from islands.protocol.errors import DONE, FAILED, OF_NO_USE
 
@@ -33,7 +33,7 @@ HURRY_S = 1.0
 MISSING_MAX = 2
 """Lists in a row that must lack a job before it counts as ended."""
 WAIT_SAID_S = 600.0
-"""A wait in an engine's queue is told after so long, and again each time that it has doubled."""
+"""A wait in an engine's queue is reported after so long, and again whenever it has doubled."""
 ALIVE = (JobState.WAITING, JobState.RUNNING)
 
 
@@ -390,7 +390,7 @@ class Placements:
         elif placed.ending:
             del self.islands[name]
         else:
-            placed.ended = told_of(job)
+            placed.ended = end_in_words(job)
             if placed.ended:
                 code = FAILED if job.code in (None, DONE) else job.code
                 end = ProcessEnd(code, placed.ended, job.why)
@@ -413,5 +413,5 @@ class Placements:
 
 
 def _due(due_s: float, now_s: float) -> bool:
-    """Return whether a time has come; one that is too far away was told by a clock that was set."""
+    """Return whether a time has come; one that is too far away comes from a clock that was set."""
     return not now_s < due_s <= now_s + RETRY_MAX_S

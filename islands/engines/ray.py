@@ -20,17 +20,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from islands.engines.engine import (
-    EngineAway,
-    Island,
-    Job,
-    JobState,
-    RunMark,
-    Unplaceable,
-    check_settings,
-    one_line,
-    yaml_of,
-)
+from islands.engines import engine
 from islands.engines.needs import Needs
 from islands.files.whole_files import atomic_write
 from islands.protocol.errors import DONE, SettingsError
@@ -66,12 +56,12 @@ class Ray:
 
     poll_s = 1.0
 
-    def __init__(self, of: RunMark, settings: Mapping[str, str]) -> None:
+    def __init__(self, of: engine.RunMark, settings: Mapping[str, str]) -> None:
         self._of = of
         self._settings = settings_of(settings)
         self._folder = Path(self._settings.folder).expanduser().absolute()
 
-    def place(self, island: Island) -> str:
+    def place(self, island: engine.Island) -> str:
         """Submit an island's job, and return its name; one that is there already is left alone."""
         request = request_of(island, self._folder)
         job = str(request["submission_id"])
@@ -82,7 +72,7 @@ class Ray:
             file.write(script_of(island).encode())
         try:
             self._ask("POST", "", request)
-        except Unplaceable:
+        except engine.Unplaceable:
             script.unlink()
             raise
         return job
@@ -92,23 +82,22 @@ class Ray:
         self._script(job).unlink(missing_ok=True)
         self._ask("POST", f"{job}/stop")
 
-    def list(self) -> Sequence[Job]:
-        told = msgspec.json.decode(self._ask("GET", ""), type=list[Record])
-        here = (record for record in told if record.told(_RUN) == self._of.label)
+    def list(self) -> Sequence[engine.Job]:
+        records = msgspec.json.decode(self._ask("GET", ""), type=list[Record])
+        here = (record for record in records if record.label(_RUN) == self._of.label)
         jobs = [job_of(each, asked=not self._script(each.job).exists()) for each in here]
         for job in jobs:
-            if job.state is JobState.ENDED:
+            if job.state is engine.JobState.ENDED:
                 self._script(job.job).unlink(missing_ok=True)
         return jobs
 
-    def describe(self, island: Island) -> str:
-        """Return what Ray is asked for, and the script without secrets, as YAML."""
+    def describe(self, island: engine.Island) -> str:
         shown = {
             "address": self._settings.address,
             **request_of(island, self._folder),
             "script": script_of(island, shown=True),
         }
-        return yaml_of(shown)
+        return engine.yaml_of(shown)
 
     def _script(self, job: str) -> Path:
         return self._folder / f"{job}.sh"
@@ -120,7 +109,7 @@ class Ray:
             status, answer = asyncio.run(_call(method, self._url(path), body))
         except (OSError, aiohttp.ClientError, TimeoutError) as error:
             said = str(error) or f"no answer within {CALL_S:.0f} s"
-            raise EngineAway(f"{where} does not answer: {said}") from error
+            raise engine.EngineAway(f"{where} does not answer: {said}") from error
         if status < BAD_REQUEST or _is_done(status, answer):
             return answer
         raise refusal(where, status, answer.decode(errors="replace"))
@@ -144,20 +133,20 @@ def _is_done(status: int, answer: bytes) -> bool:
     return (status == NOT_FOUND and b"does not exist" in answer) or b"already exists" in answer
 
 
-def refusal(where: str, status: int, said: str) -> EngineAway | Unplaceable:
+def refusal(where: str, status: int, said: str) -> engine.EngineAway | engine.Unplaceable:
     """Return the error that an answer stands for: the head passes a node's 400 on as its 500."""
     words = next((line for line in reversed(said.splitlines()) if line.strip()), f"status {status}")
     if (status < BROKEN and status not in BUSY) or f"status code {BAD_REQUEST}" in said:
-        return Unplaceable(f"{where} refuses: {one_line(words)}")
-    return EngineAway(f"{where} does not answer: {one_line(words)}")
+        return engine.Unplaceable(f"{where} refuses: {engine.one_line(words)}")
+    return engine.EngineAway(f"{where} does not answer: {engine.one_line(words)}")
 
 
 # --- what is asked of Ray ---------------------------------------------------------------------
 
 
-def settings_of(told: Mapping[str, str]) -> RaySettings:
-    check_settings("ray", told, RaySettings.__slots__)
-    settings = RaySettings(**told)
+def settings_of(given: Mapping[str, str]) -> RaySettings:
+    engine.check_settings("ray", given, RaySettings.__slots__)
+    settings = RaySettings(**given)
     if not settings.address.startswith(("http://", "https://")):
         raise SettingsError(
             f"settings.address is {settings.address!r}; it must be the URL of Ray's dashboard, as "
@@ -183,16 +172,16 @@ def more_resources(settings: RaySettings) -> dict[str, float]:
     return found
 
 
-def request_of(island: Island, folder: Path) -> dict[str, object]:
+def request_of(island: engine.Island, folder: Path) -> dict[str, object]:
     """Return what the Jobs API is asked for; the job's name tells the island and the attempt."""
     needs = island.needs
     if needs.image is not None:
-        raise Unplaceable(
+        raise engine.Unplaceable(
             f"image of {island.name} is {needs.image!r}, but a job of Ray runs where its node "
             "runs; start the cluster's nodes from that image"
         )
     if needs.hosts > 1:
-        raise Unplaceable(
+        raise engine.Unplaceable(
             f"hosts of {island.name} is {needs.hosts}, but an island on Ray has one host: have one "
             "island for each host, or place this one by another engine"
         )
@@ -225,7 +214,7 @@ def _accelerators(needs: Needs) -> dict[str, float]:
     return {unit: float(number), **any_kind}
 
 
-def script_of(island: Island, *, shown: bool = False) -> str:
+def script_of(island: engine.Island, *, shown: bool = False) -> str:
     """Return what a job's file holds; without secrets if it is shown."""
     secret = () if shown else island.secrets
     lines = [f"export {k}={shlex.quote(v)}" for k, v in island.environment.items() if k in secret]
@@ -252,29 +241,29 @@ class Record:
     def job(self) -> str:
         return self.submission_id or ""
 
-    def told(self, key: str) -> str:
+    def label(self, key: str) -> str:
         """Return what its metadata, which jobs of others may lack, has under a key."""
         return (self.metadata or {}).get(key, "")
 
 
-STATES = {"PENDING": JobState.WAITING, "RUNNING": JobState.RUNNING}
+STATES = {"PENDING": engine.JobState.WAITING, "RUNNING": engine.JobState.RUNNING}
 """Statuses of jobs; all others are ends."""
 
 
-def job_of(record: Record, *, asked: bool) -> Job:
+def job_of(record: Record, *, asked: bool) -> engine.Job:
     """Return an island's job, which may have been asked to end."""
-    state = STATES.get(record.status, JobState.ENDED)
+    state = STATES.get(record.status, engine.JobState.ENDED)
     cancelled = record.status == "STOPPED"
-    if asked and state is JobState.WAITING:
-        state, cancelled = JobState.ENDED, True
-    elif asked and state is JobState.RUNNING:
-        state = JobState.ENDING
-    return Job(
-        record.told(_ISLAND),
+    if asked and state is engine.JobState.WAITING:
+        state, cancelled = engine.JobState.ENDED, True
+    elif asked and state is engine.JobState.RUNNING:
+        state = engine.JobState.ENDING
+    return engine.Job(
+        record.label(_ISLAND),
         record.job,
         state,
-        where=_where(record) if state in (JobState.RUNNING, JobState.ENDING) else "",
-        why="" if state is JobState.RUNNING else _why(record),
+        where=_where(record) if state in (engine.JobState.RUNNING, engine.JobState.ENDING) else "",
+        why="" if state is engine.JobState.RUNNING else _why(record),
         code=DONE if record.status == "SUCCEEDED" else record.driver_exit_code,
         cancelled=cancelled,
         began=record.error_type != _NEVER_BEGAN,
@@ -289,9 +278,9 @@ def _where(record: Record) -> str:
 
 def _why(record: Record) -> str:
     """Return the last line that a command wrote if it failed, and otherwise what Ray says."""
-    told = (record.message or "").splitlines()
-    lines = [line for line in told if line.strip() and not line.startswith("\t")]
+    message = (record.message or "").splitlines()
+    lines = [line for line in message if line.strip() and not line.startswith("\t")]
     if record.error_type == _FAILED:
         own = [each for each in lines[1:] if not any(words in each for words in _RAYS_OWN)]
-        return one_line(own[-1]) if own else ""
-    return one_line(" ".join(lines))
+        return engine.one_line(own[-1]) if own else ""
+    return engine.one_line(" ".join(lines))

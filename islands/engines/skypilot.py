@@ -1,14 +1,8 @@
 """SkyPilot: an island is a managed job, which SkyPilot brings back when its cloud takes it.
 
-A managed job waits until some cloud has room, and after a preemption it is started on other hosts,
-in another region if need be. So SkyPilot restarts what a cloud took, and the hub what failed by
-itself. No job waits for another. If the hub runs inside a job group of SkyPilot, or `group` names
-one, its islands are attached to the group as they are placed: they are shown under it, and are
-cancelled when its primary task, the hub, has ended.
-
-All calls of SkyPilot are requests to its API server, which `SKYPILOT_API_SERVER_ENDPOINT` names or
-which SkyPilot starts on this host. None of them has a time limit of its own, so each is waited for
-on a thread, for a limited time.
+SkyPilot restarts what a cloud took, and the hub what failed by itself (docs/engines/skypilot.md).
+All calls are requests to SkyPilot's API server. None has a time limit of its own, so each is waited
+for on a thread, for a limited time.
 
 Reference:
     SkyPilot 0.14.1: `sky/jobs/client/sdk.py` (`launch` and its `job_group`), `sky/jobs/state.py`
@@ -24,23 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from islands.engines.engine import (
-    ADDRESS,
-    RANK,
-    EngineAway,
-    Island,
-    Job,
-    JobState,
-    RunMark,
-    Unplaceable,
-    check_settings,
-    one_line,
-    yaml_of,
-)
+from islands.engines import engine
 from islands.protocol.errors import IslandsError, missing_package, not_installed
 
 SETTINGS = ("group", "workdir")
-"""What the engine is told: a job group, by its number or name; a folder that each host gets."""
+"""Settings of the engine: a job group, by its number or name; a folder that each host gets."""
 LAUNCH_S = 20.0
 """Time in which a launch usually succeeds or fails; one that takes longer waits as a job."""
 CALL_S = 120.0
@@ -52,9 +34,9 @@ FIELDS = (
 )
 """What is asked of each job."""
 STATES = {
-    **dict.fromkeys(("PENDING", "SUBMITTED", "STARTING", "RECOVERING"), JobState.WAITING),
-    **dict.fromkeys(("RUNNING", "WINDING_DOWN"), JobState.RUNNING),
-    "CANCELLING": JobState.ENDING,
+    **dict.fromkeys(("PENDING", "SUBMITTED", "STARTING", "RECOVERING"), engine.JobState.WAITING),
+    **dict.fromkeys(("RUNNING", "WINDING_DOWN"), engine.JobState.RUNNING),
+    "CANCELLING": engine.JobState.ENDING,
 }
 """States of managed jobs; all others are ends."""
 MEND = frozenset(
@@ -75,13 +57,13 @@ T = TypeVar("T")
 # --- what SkyPilot is given -------------------------------------------------------------------
 
 
-def prefix_of(of: RunMark) -> str:
+def prefix_of(of: engine.RunMark) -> str:
     """Return how the names of all jobs of a run begin."""
     return f"islands-{of.run}-{of.mark}-"
 
 
 def task_of(
-    island: Island, name: str, *, workdir: str | None = None, hide: bool = False
+    island: engine.Island, name: str, *, workdir: str | None = None, hide: bool = False
 ) -> dict[str, object]:
     """Return an island's task, as the YAML of SkyPilot has it.
 
@@ -98,14 +80,14 @@ def task_of(
         "use_spot": needs.preemptible or None,
         "image_id": None if needs.image is None else f"docker:{needs.image}",
     }
-    told, secret = island.environment, island.secrets
+    variables, secret = island.environment, island.secrets
     task = {
         "name": name,
         "resources": {key: value for key, value in resources.items() if value is not None},
         "num_nodes": needs.hosts,
         "workdir": workdir,
-        "envs": {k: v for k, v in told.items() if k not in secret} or None,
-        "secrets": {k: HIDDEN if hide else v for k, v in told.items() if k in secret} or None,
+        "envs": {k: v for k, v in variables.items() if k not in secret} or None,
+        "secrets": {k: HIDDEN if hide else v for k, v in variables.items() if k in secret} or None,
         "run": (_ranks() if needs.hosts > 1 else "") + island.script(),
     }
     return {key: value for key, value in task.items() if value is not None}
@@ -113,62 +95,62 @@ def task_of(
 
 def _ranks() -> str:
     first = '"$(printf \'%s\\n\' "$SKYPILOT_NODE_IPS" | head -n 1)"'
-    return f'export {RANK}="$SKYPILOT_NODE_RANK"\nexport {ADDRESS}={first}\n'
+    return f'export {engine.RANK}="$SKYPILOT_NODE_RANK"\nexport {engine.ADDRESS}={first}\n'
 
 
 # --- what SkyPilot tells ----------------------------------------------------------------------
 
 
-def job_of(record: Mapping[str, object], of: RunMark) -> Job | None:
+def job_of(record: Mapping[str, object], of: engine.RunMark) -> engine.Job | None:
     """Return the job that a record of SkyPilot's queue tells of; None if it is of another run."""
     job, status = str(record.get("job_name")), str(record.get("status"))
     name, hyphen, _ = job.removeprefix(prefix_of(of)).rpartition("-")
     if not job.startswith(prefix_of(of)) or not hyphen:
         return None
-    state = STATES.get(status, JobState.ENDED)
+    state = STATES.get(status, engine.JobState.ENDED)
     reason = record.get("failure_reason") or record.get("details")
     why = status.lower() if not reason else f"{status.lower()}: {words(reason)}"
-    return Job(
+    return engine.Job(
         name,
         job,
         state,
-        where="" if state is JobState.WAITING else _where(record),
+        where="" if state is engine.JobState.WAITING else _where(record),
         restarts=int(str(record.get("recovery_count") or 0)),
-        why="" if state is JobState.RUNNING else why,
-        code=_code(status, str(reason)) if state is JobState.ENDED else None,
+        why="" if state is engine.JobState.RUNNING else why,
+        code=_code(status, str(reason)) if state is engine.JobState.ENDED else None,
         cancelled=status == "CANCELLED",
     )
 
 
 def _where(record: Mapping[str, object]) -> str:
-    told = [record.get(key) for key in ("node_names", "infra", "region", "cloud")]
-    return next((str(each) for each in told if each), "")
+    parts = [record.get(key) for key in ("node_names", "infra", "region", "cloud")]
+    return next((str(each) for each in parts if each), "")
 
 
 def _code(status: str, reason: str) -> int | None:
     """Return the exit code that SkyPilot tells among its words: of several hosts, the first bad."""
     if status == "SUCCEEDED":
         return 0
-    told = re.search(r"exit codes? (\[[\d, ]+\]|\d+)", reason)
-    codes = [] if told is None else [int(each) for each in re.findall(r"\d+", told[1])]
+    match = re.search(r"exit codes? (\[[\d, ]+\]|\d+)", reason)
+    codes = [] if match is None else [int(each) for each in re.findall(r"\d+", match[1])]
     return next((code for code in codes if code != 0), None)
 
 
-def words(told: object) -> str:
+def words(said: object) -> str:
     """Return what SkyPilot says on one line, without its colours."""
-    return one_line(COLOURS.sub("", str(told)))
+    return engine.one_line(COLOURS.sub("", str(said)))
 
 
 def error_of(error: BaseException) -> IslandsError:
     """Return the error to raise for one of SkyPilot."""
     package = missing_package(error)
     if package is not None:
-        return Unplaceable(not_installed("engine skypilot", package))
+        return engine.Unplaceable(not_installed("engine skypilot", package))
     kinds = {kind.__name__ for kind in type(error).__mro__}
     sentence = f"skypilot: {words(error) or type(error).__name__}"
     if kinds & MEND and "RequestException" not in kinds:
-        return Unplaceable(sentence)
-    return EngineAway(sentence)
+        return engine.Unplaceable(sentence)
+    return engine.EngineAway(sentence)
 
 
 # --- SkyPilot ---------------------------------------------------------------------------------
@@ -186,7 +168,6 @@ class Api:
         return str(sky.jobs.launch(made, name=str(task["name"]), **attached))
 
     def wait(self, request: str) -> None:
-        """Wait until the job is in the queue; raises what went wrong."""
         import sky
 
         sky.get(request)
@@ -252,10 +233,12 @@ class _Launch:
     request: str
     launched: "Future[None]"
 
-    def job(self, job: str) -> Job:
+    def job(self, job: str) -> engine.Job:
         if not self.launched.done() or self.launched.exception() is None:
-            return Job(self.name, job, JobState.WAITING, why="SkyPilot launches it")
-        return Job(self.name, job, JobState.ENDED, why=words(self.launched.exception()))
+            return engine.Job(self.name, job, engine.JobState.WAITING, why="SkyPilot launches it")
+        return engine.Job(
+            self.name, job, engine.JobState.ENDED, why=words(self.launched.exception())
+        )
 
 
 class SkyPilot:
@@ -271,19 +254,19 @@ class SkyPilot:
 
     def __init__(
         self,
-        of: RunMark,
+        of: engine.RunMark,
         settings: Mapping[str, str],
         api: Api | None = None,
         launch_s: float = LAUNCH_S,
     ) -> None:
-        check_settings("skypilot", settings, SETTINGS)
+        engine.check_settings("skypilot", settings, SETTINGS)
         self._of = of
         self._settings = settings
         self._api = api or Api()
         self._launch_s = launch_s
         self._launches: dict[str, _Launch] = {}
 
-    def place(self, island: Island) -> str:
+    def place(self, island: engine.Island) -> str:
         """Launch an island's job, and return its name; a launch that takes long goes on."""
         job = f"{self._name(island)}{secrets.token_hex(2)}"
         task = task_of(island, job, workdir=self._settings.get("workdir"))
@@ -305,7 +288,7 @@ class SkyPilot:
         self._ask(lambda: self._api.cancel(job, graceful=not at_once))
         self._launches.pop(job, None)
 
-    def list(self) -> Sequence[Job]:
+    def list(self) -> Sequence[engine.Job]:
         """Return the run's jobs, and those of launches that go on or have failed."""
         records = self._ask(lambda: self._api.queue(prefix_of(self._of)))
         jobs = [job for job in (job_of(record, self._of) for record in records) if job is not None]
@@ -318,21 +301,20 @@ class SkyPilot:
         }
         return [*jobs, *waiting]
 
-    def describe(self, island: Island) -> str:
-        """Return the YAML of an island's task."""
+    def describe(self, island: engine.Island) -> str:
         workdir = self._settings.get("workdir")
         task = task_of(island, self._name(island), workdir=workdir, hide=True)
         group = self._settings.get("group")
         attached = "" if group is None else f" --job-group {group}"
-        return f"# sky jobs launch{attached}\n" + yaml_of(task)
+        return f"# sky jobs launch{attached}\n" + engine.yaml_of(task)
 
-    def _name(self, island: Island) -> str:
+    def _name(self, island: engine.Island) -> str:
         return f"{prefix_of(self._of)}{island.name}-{island.attempt}"
 
     def _ask(self, call: Callable[[], T]) -> T:
         try:
             return begin(call).result(CALL_S)
         except TimeoutError as error:
-            raise EngineAway(f"skypilot: no answer in {CALL_S:.0f} s") from error
+            raise engine.EngineAway(f"skypilot: no answer in {CALL_S:.0f} s") from error
         except Exception as error:
             raise error_of(error) from error

@@ -1,17 +1,10 @@
 """Slurm: an island is a batch job, whose one step runs the island's command once on each host.
 
-An island that is cancelled leaves by SIGTERM, and is not placed again. If it is preempted or loses
-a node, Slurm starts the same job again. At the end of its time it ends with 143, and the hub places
-it as a new job. If one host's command ends, the others have a minute, as no task of a step can be
-started again alone.
-
-The batch script only starts `srun`. Slurm signals the step, and no signal is asked for the batch
-shell (`--signal=B:`): it would kill srun, and srun the learners. A learner that leaves by a signal
-ends with exit code 0, so the shell around it remembers the signal and ends with 143.
-
-Secrets travel in the environment of `sbatch`, which exports it to the job. Of the hub's own
-variables a job is given those by which programs are found (`GIVEN`), and those that its entry
-names.
+docs/engines/slurm.md tells who starts what again. The batch script only starts `srun`: Slurm
+signals the step. A learner that leaves by a signal ends with exit code 0, so the shell around it
+remembers the signal and ends with 143. Secrets travel in the environment of `sbatch`, which exports
+it to the job. Of the hub's own variables a job is given those by which programs are found
+(`GIVEN`), and those that its entry names.
 """
 
 import math
@@ -20,18 +13,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from islands.engines.commands import run_command, said_by
-from islands.engines.engine import (
-    ADDRESS,
-    RANK,
-    EngineAway,
-    Island,
-    Job,
-    JobState,
-    RunMark,
-    Unplaceable,
-    check_settings,
-)
+from islands.engines import engine
+from islands.engines.engine import run_command, said_by
 from islands.protocol.errors import DONE
 from islands.run.hosting.process_output import TOLD_CHARACTERS
 
@@ -75,16 +58,18 @@ TAIL_BYTES = 8192
 SLURMS_OWN = ("srun: ", "slurmstepd")
 """Beginnings of lines in a job's output that its command has not written."""
 
-STATES: Mapping[str, JobState] = {
+STATES: Mapping[str, engine.JobState] = {
     **dict.fromkeys(
-        ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"), JobState.WAITING
+        ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"),
+        engine.JobState.WAITING,
     ),
-    "COMPLETING": JobState.ENDING,
+    "COMPLETING": engine.JobState.ENDING,
     **dict.fromkeys(
-        ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"), JobState.ENDED
+        ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
+        engine.JobState.ENDED,
     ),
     **dict.fromkeys(
-        ("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT", "LAUNCH_FAILED"), JobState.ENDED
+        ("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT", "LAUNCH_FAILED"), engine.JobState.ENDED
     ),
 }
 """What each of Slurm's states means; a job in any other one holds its nodes.
@@ -106,16 +91,15 @@ class Slurm:
 
     poll_s = 10.0
 
-    def __init__(self, of: RunMark, settings: Mapping[str, str]) -> None:
-        check_settings("slurm", settings, OPTIONS)
+    def __init__(self, of: engine.RunMark, settings: Mapping[str, str]) -> None:
+        engine.check_settings("slurm", settings, OPTIONS)
         self._of = of
         self._settings = dict(settings)
 
-    def place(self, island: Island) -> str:
-        """Submit an island's job, and return its number."""
+    def place(self, island: engine.Island) -> str:
         words = submission(island, self._settings)
-        told = ask(words, batch_script(island), {**given(os.environ), **island.environment})
-        return told.strip().partition(";")[0]  # the name of its cluster may follow
+        printed = ask(words, batch_script(island), {**given(os.environ), **island.environment})
+        return printed.strip().partition(";")[0]  # the name of its cluster may follow
 
     def end(self, job: str, *, at_once: bool) -> None:
         """Cancel a job; `at_once` kills the island's processes before."""
@@ -123,20 +107,19 @@ class Slurm:
             _cancel("--signal=KILL", f"{job}.0")
         _cancel(job)
 
-    def list(self) -> Sequence[Job]:
+    def list(self) -> Sequence[engine.Job]:
         """Return the run's jobs, ended ones for as long as Slurm keeps them (MinJobAge)."""
         columns = ",".join(f"{field}:{width}" for field, width in FIELDS.items())
         who = f"--user={os.getuid()}"
         words = ("squeue", "--noheader", "--all", "--states=all", who, f"--Format={columns}")
         return read_jobs(ask(words, "", environment(os.environ)), self._of)
 
-    def describe(self, island: Island) -> str:
-        """Return the command that submits an island's job, with its script; secrets are hidden."""
-        told = {
+    def describe(self, island: engine.Island) -> str:
+        shown = {
             name: "..." if name in island.secrets else island.environment[name]
             for name in island.environment
         }
-        variables = [f"{name}={shlex.quote(value)}" for name, value in told.items()]
+        variables = [f"{name}={shlex.quote(value)}" for name, value in shown.items()]
         command = shlex.join(submission(island, self._settings))
         return f"{' '.join((*variables, command))} <<'END'\n{batch_script(island)}END\n"
 
@@ -144,11 +127,11 @@ class Slurm:
 # --- what Slurm is given ------------------------------------------------------------------------
 
 
-def submission(island: Island, settings: Mapping[str, str]) -> list[str]:
+def submission(island: engine.Island, settings: Mapping[str, str]) -> list[str]:
     """Return the command that submits an island's job, whose script is its standard input."""
     needs = island.needs
     if needs.image is not None:
-        raise Unplaceable(
+        raise engine.Unplaceable(
             f"image is {needs.image!r}, but the engine slurm starts no containers: let command "
             "start one, by the site's own means"
         )
@@ -164,13 +147,13 @@ def submission(island: Island, settings: Mapping[str, str]) -> list[str]:
         **_resources(island),
         **settings,
     }
-    told = [
+    words = [
         f"--{name}" if value == "true" else f"--{name}={value}" for name, value in options.items()
     ]
-    return ["sbatch", "--parsable", "--requeue", *told]
+    return ["sbatch", "--parsable", "--requeue", *words]
 
 
-def _resources(island: Island) -> dict[str, str]:
+def _resources(island: engine.Island) -> dict[str, str]:
     needs, found = island.needs, dict[str, str]()
     if needs.accelerator is not None:
         kind, number = needs.accelerator
@@ -184,7 +167,7 @@ def _resources(island: Island) -> dict[str, str]:
     return found
 
 
-def batch_script(island: Island) -> str:
+def batch_script(island: engine.Island) -> str:
     needs = island.needs
     step = ["srun", "--kill-on-bad-exit=0", f"--wait={LEAVE_S}"]
     if needs.cpus is not None:  # srun does not take it from sbatch
@@ -194,7 +177,7 @@ def batch_script(island: Island) -> str:
         lines += [
             'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
             'node=$(scontrol --oneliner show node "$first" | grep -o "NodeAddr=[^ ]*")',
-            f"export {ADDRESS}=${{node#NodeAddr=}}",
+            f"export {engine.ADDRESS}=${{node#NodeAddr=}}",
         ]
     return (
         "\n".join([*lines, f"exec {shlex.join(step)} bash -c {shlex.quote(_on_host(island))}"])
@@ -202,9 +185,9 @@ def batch_script(island: Island) -> str:
     )
 
 
-def _on_host(island: Island) -> str:
+def _on_host(island: engine.Island) -> str:
     """Return what each host runs: its command in a shell that remembers a signal to leave."""
-    rank = [f"export {RANK}=$SLURM_PROCID"] if island.needs.hosts > 1 else []
+    rank = [f"export {engine.RANK}=$SLURM_PROCID"] if island.needs.hosts > 1 else []
     return "\n".join(
         [
             *rank,
@@ -217,7 +200,7 @@ def _on_host(island: Island) -> str:
     )
 
 
-def mark_of(island: Island) -> str:
+def mark_of(island: engine.Island) -> str:
     """Return the comment of an island's job, by which it is found again."""
     return f"{island.of.label}/{island.name}"
 
@@ -235,7 +218,7 @@ def given(mine: Mapping[str, str]) -> dict[str, str]:
 # --- what Slurm says ------------------------------------------------------------------------------
 
 
-def read_jobs(table: str, of: RunMark) -> list[Job]:
+def read_jobs(table: str, of: engine.RunMark) -> list[engine.Job]:
     """Return the jobs of a run in what `squeue` printed, in its order."""
     rows = [_columns(line) for line in table.splitlines() if line.strip()]
     prefix = f"{of.label}/"
@@ -254,25 +237,25 @@ def _columns(line: str) -> dict[str, str]:
     return found
 
 
-def _job(row: Mapping[str, str], name: str) -> Job:
+def _job(row: Mapping[str, str], name: str) -> engine.Job:
     shown = row["State"]
-    state = STATES.get(shown, JobState.RUNNING)
+    state = STATES.get(shown, engine.JobState.RUNNING)
     code = _exit_code(shown, int(row["exit_code"] or 0))
     cancelled = shown == "CANCELLED"
     why = "" if row["Reason"] in ("None", "(null)") else row["Reason"]
-    if state is JobState.ENDED and code != DONE and not cancelled:
+    if state is engine.JobState.ENDED and code != DONE and not cancelled:
         output = row["STDOUT"].replace("%x", row["Name"]).replace("%j", row["JobID"])
         why = f"{why or shown}; {_output_in_words(output)}"
     where = "" if row["NodeList"] == "(null)" else row["NodeList"]
-    return Job(
+    return engine.Job(
         *(name, row["JobID"], state, where, int(row["RestartCnt"] or 0), why, code, cancelled)
     )
 
 
 def _exit_code(shown: str, status: int) -> int | None:
     """Return the exit code in a status of wait(2), where it is that of the command."""
-    told = shown in ("COMPLETED", "FAILED") and not status & 0x7F
-    return status >> 8 if told else None
+    its_own = shown in ("COMPLETED", "FAILED") and not status & 0x7F
+    return status >> 8 if its_own else None
 
 
 def _output_in_words(output: str) -> str:
@@ -295,18 +278,17 @@ def ask(words: Sequence[str], text: str, variables: Mapping[str, str]) -> str:
     return ended.stdout
 
 
-def refusal(command: str, told: str) -> EngineAway | Unplaceable:
-    """Return the error that a command of Slurm has told of, in its own words."""
-    words = said_by(command, told)
+def refusal(command: str, said: str) -> engine.EngineAway | engine.Unplaceable:
+    words = said_by(command, said)
     if any(sign in words.lower() for sign in AWAY):
-        return EngineAway(f"slurm has no answer or no room now: {words}")
-    return Unplaceable(f"slurm refuses: {words}")
+        return engine.EngineAway(f"slurm has no answer or no room now: {words}")
+    return engine.Unplaceable(f"slurm refuses: {words}")
 
 
 def _cancel(*words: str) -> None:
     try:
         ask(("scancel", *words), "", environment(os.environ))
-    except Unplaceable as error:
+    except engine.Unplaceable as error:
         gone = ("invalid job id", "already complet", "invalid job step")
         if not any(sign in str(error).lower() for sign in gone):
             raise

@@ -75,11 +75,7 @@ class _Header:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the slot in a file claims to hold; `load` verifies it.
-
-    Attributes:
-        content: all bytes up to the metadata.
-    """
+    """What the slot in a file claims to hold, `content` up to the metadata; `load` verifies it."""
 
     file: str
     header: _Header
@@ -107,11 +103,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class SlotPair:
-    """The state of the two files of a name.
+    """The state of the two files of a name: the heads of those that claim to hold a record.
 
-    Attributes:
-        heads: Of the files that claim to hold a record.
-        damaged: Files without a readable head, and files that are missing but existed before.
+    `damaged` are files without a readable head, and files that are missing but existed before.
     """
 
     files: tuple[str, ...]

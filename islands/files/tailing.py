@@ -6,8 +6,7 @@ from pathlib import Path
 import msgspec
 
 from islands.files.growing_files import older
-from islands.files.plain_files import open_plain, read_plain
-from islands.files.whole_files import replace_file
+from islands.files.whole_files import open_plain, read_plain, replace_file
 
 AT_ONCE_BYTES = 2**20
 

@@ -4,16 +4,17 @@ A sealed one is a JSON object, whose last member is the digest of everything bef
 hand damages such a file: change a run by its options instead.
 """
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from blake3 import blake3
 
-from islands.files.plain_files import read_plain
 from islands.protocol.errors import DamagedError, unusable
 
 
@@ -43,7 +44,6 @@ def flush(path: Path, flags: int = os.O_RDONLY) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Replace the content of a file atomically, as `atomic_write` does."""
     with atomic_write(path) as file:
         file.write(content)
 
@@ -77,7 +77,6 @@ def unsealed(data: bytes) -> bytes | None:
 
 
 def write_sealed(path: Path, content: bytes) -> None:
-    """Replace a file by a sealed object, as `atomic_write` does."""
     replace_file(path, sealed(content))
 
 
@@ -106,3 +105,20 @@ def read_sealed(path: Path) -> bytes | None:
     if content is None:
         raise DamagedError(f"{path} is damaged: it is not what was written")
     return content
+
+
+def open_plain(path: Path) -> IO[bytes]:
+    """Open a regular file to read it; not a pipe, which would make one wait, nor a device."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return os.fdopen(handle, "rb")
+
+
+def read_plain(path: Path) -> bytes:
+    with open_plain(path) as file:
+        return file.read()

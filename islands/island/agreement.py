@@ -25,7 +25,7 @@ from islands.learner.compute import Arrival, BookCopy, enqueue
 from islands.protocol.learner.actions import AdoptValue, EngineAction
 
 AHEAD = 2
-"""So many boundaries before it is carried out, a word is told."""
+"""So many boundaries before it is carried out, a word is sent."""
 
 ARRIVALS_KEPT = 1024
 """Newest boundaries of which rank 0 remembers what it came to them for."""
@@ -166,8 +166,8 @@ class Itinerary:
         """Return this host's own arrival if it differs; None if it is equal, or not known."""
         if not self._newest:
             return None
-        place = theirs.boundary - self._newest[0].boundary
-        if not 0 <= place < len(self._newest):
+        index = theirs.boundary - self._newest[0].boundary
+        if not 0 <= index < len(self._newest):
             return None
-        own = self._newest[place]
+        own = self._newest[index]
         return None if own == theirs else own

@@ -16,16 +16,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from islands.island.agreement import (
-    AHEAD,
-    CommandLog,
-    End,
-    Follower,
-    Holdings,
-    Itinerary,
-    Leader,
-    LogEntry,
-)
+from islands.island import agreement
 from islands.learner.compute import STEPPING, TO_LEAVE, TO_STEP, Arrival, BookCopy
 from islands.protocol.errors import InvariantError
 from islands.protocol.learner import actions
@@ -57,10 +48,12 @@ class _HostCommands:
     def wake(self) -> None:
         """What a boundary waits for comes as a command."""
 
-    def _carried_out(self, entries: Sequence[LogEntry]) -> list[actions.EngineAction | BookCopy]:
+    def _carried_out(
+        self, entries: Sequence[agreement.LogEntry]
+    ) -> list[actions.EngineAction | BookCopy]:
         """Return the entries of a boundary that its thread carries out; the end is noted here."""
         self.doing = STEPPING
-        carried_out = [entry for entry in entries if not isinstance(entry, End)]
+        carried_out = [entry for entry in entries if not isinstance(entry, agreement.End)]
         self.ended |= len(carried_out) < len(entries)
         if self.ended:
             self._over()
@@ -78,8 +71,8 @@ class LeaderCommands(_HostCommands):
         self,
         hosts: int,
         *,
-        send: Callable[[Sequence[tuple[int, LogEntry]]], object],
-        own: Callable[[LogEntry], LogEntry],
+        send: Callable[[Sequence[tuple[int, agreement.LogEntry]]], object],
+        own: Callable[[agreement.LogEntry], agreement.LogEntry],
         decided: Callable[[int, int], object],
         over: Callable[[], object] = lambda: None,
     ) -> None:
@@ -87,10 +80,10 @@ class LeaderCommands(_HostCommands):
         self._send = send
         self._own = own
         self._decided = decided
-        self._itinerary = Itinerary()
-        self._log = CommandLog()
-        self._holdings = Holdings(range(1, hosts))
-        self._words = Leader()
+        self._itinerary = agreement.Itinerary()
+        self._log = agreement.CommandLog()
+        self._holdings = agreement.Holdings(range(1, hosts))
+        self._words = agreement.Leader()
 
     @property
     def boundary(self) -> int:
@@ -98,7 +91,7 @@ class LeaderCommands(_HostCommands):
 
     # --- on the loop --------------------------------------------------------------------------
 
-    def put(self, entry: LogEntry) -> None:
+    def put(self, entry: agreement.LogEntry) -> None:
         """Queue a command for all hosts, unless no boundary follows; send what may be sent now."""
         with self._changed:
             if self.ended or self._abandoned:
@@ -127,7 +120,7 @@ class LeaderCommands(_HostCommands):
 
     def stop(self) -> None:
         """Let all hosts end at one boundary."""
-        self.put(End())
+        self.put(agreement.End())
 
     # --- on the thread that steps -------------------------------------------------------------
 
@@ -152,7 +145,7 @@ class LeaderCommands(_HostCommands):
             self.ended = True
             left = self._log.drain()
         self._over()
-        return [entry for entry in left if not isinstance(entry, End)]
+        return [entry for entry in left if not isinstance(entry, agreement.End)]
 
     def sleep(self, limit_s: float | None = None) -> None:
         """Wait until a further boundary leads to a command."""
@@ -171,16 +164,15 @@ class LeaderCommands(_HostCommands):
 class FollowerCommands(_HostCommands):
     """The commands of another rank, which carries out what the leader's words say.
 
-    Attributes:
-        newest: The boundaries that this host came to last, with that at which it waits for its
-            word; they reach back to one that rank 0 has come to, if that goes on.
+    `newest` are the boundaries that this host came to last, with that at which it waits for its
+    word; they reach back to one that rank 0 has come to, if that goes on.
     """
 
     def __init__(self, over: Callable[[], object] = lambda: None) -> None:
         super().__init__(over)
         self.newest: tuple[Arrival, ...] = ()  # replaced as one, since the loop reads it, too
-        self._words = Follower()
-        self._entries: dict[int, LogEntry] = {}
+        self._words = agreement.Follower()
+        self._entries: dict[int, agreement.LogEntry] = {}
         self._done = 0
 
     @property
@@ -190,10 +182,9 @@ class FollowerCommands(_HostCommands):
     # --- on the loop --------------------------------------------------------------------------
 
     def put(self, command: actions.EngineAction) -> None:
-        """Refuse: commands come from the leader alone."""
         raise NotImplementedError("a follower has no actor")
 
-    def on_command(self, number: int, entry: LogEntry) -> None:
+    def on_command(self, number: int, entry: agreement.LogEntry) -> None:
         with self._changed:
             self._entries[number] = entry
 
@@ -236,7 +227,7 @@ class FollowerCommands(_HostCommands):
         return []
 
     def _note(self, arrival: Arrival) -> None:
-        self.newest = (*self.newest[-1 - AHEAD :], arrival)
+        self.newest = (*self.newest[-1 - agreement.AHEAD :], arrival)
 
     def sleep(self, limit_s: float | None = None) -> None:
         """Return at once: the next boundary waits for its word."""
@@ -248,7 +239,7 @@ KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         *(actions.AdoptValue, actions.AllowSteps, actions.LoadMoments, actions.PlanSnapshots),
-        *(actions.ReadMoments, actions.ReadValue, actions.ResetMoments, BookCopy, End),
+        *(actions.ReadMoments, actions.ReadValue, actions.ResetMoments, BookCopy, agreement.End),
     )
 }
 """The commands that hosts agree on; learners that gossip are on one host each."""
@@ -257,7 +248,7 @@ ARRAYS = ("payload", "sent", "pieces")
 """Names of the fields that hold arrays."""
 
 
-def arrays_of(entry: LogEntry) -> tuple[memoryview, ...]:
+def arrays_of(entry: agreement.LogEntry) -> tuple[memoryview, ...]:
     """Return the arrays of a command, in the order in which they are sent."""
     match entry:
         case actions.AdoptValue(sent=sent):
@@ -268,7 +259,7 @@ def arrays_of(entry: LogEntry) -> tuple[memoryview, ...]:
             return ()
 
 
-def with_arrays(entry: LogEntry, arrays: Sequence[memoryview]) -> LogEntry:
+def with_arrays(entry: agreement.LogEntry, arrays: Sequence[memoryview]) -> agreement.LogEntry:
     """Return a command with these arrays in the place of its own, in the order of `arrays_of`."""
     match entry:
         case actions.AdoptValue():
@@ -280,13 +271,13 @@ def with_arrays(entry: LogEntry, arrays: Sequence[memoryview]) -> LogEntry:
             return entry
 
 
-def body_of(entry: LogEntry) -> dict[str, Any]:
+def body_of(entry: agreement.LogEntry) -> dict[str, Any]:
     """Return the fields of a command that are no arrays, as plain values."""
     plain = [each.name for each in fields(entry) if each.name not in ARRAYS]
     return {name: msgspec.to_builtins(getattr(entry, name)) for name in plain}
 
 
-def entry_of(kind: str, body: dict[str, Any], arrays: Sequence[memoryview]) -> LogEntry:
+def entry_of(kind: str, body: dict[str, Any], arrays: Sequence[memoryview]) -> agreement.LogEntry:
     """Return the command that a message tells."""
     made = KINDS.get(kind)
     if made is None:
@@ -299,7 +290,7 @@ def entry_of(kind: str, body: dict[str, Any], arrays: Sequence[memoryview]) -> L
             empty = {"payload": memoryview(b"")}
         elif made is actions.LoadMoments:
             empty = {"pieces": ()}
-        entry: LogEntry = made(**known, **empty)
+        entry: agreement.LogEntry = made(**known, **empty)
     except (msgspec.ValidationError, KeyError, TypeError) as error:
         raise InvariantError(f"the leader issued a {kind} that cannot be read: {error}") from error
     return with_arrays(entry, arrays)

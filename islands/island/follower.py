@@ -80,7 +80,7 @@ class IslandFollower:
             self.end(Ended(reason, FAILED))
 
     def end(self, ended: Ended) -> None:
-        """End this host's process, for the first cause that is told."""
+        """End this host's process, for the first cause that is reported."""
         if not self.ended.done():
             self.ended.set_result(ended)
         self.commands.stop()

@@ -25,7 +25,7 @@ CONSEQUENCE_S = 1.0
 class Ended:
     """Why the process of a host ends, and with which exit code (`islands.protocol.errors`).
 
-    `rank` is the host whose process caused it, or `NOBODY`; None if that cannot be told.
+    `rank` is the host whose process caused it, or `NOBODY`; None if that is not known.
     """
 
     reason: str
@@ -68,11 +68,11 @@ def misfit(
         )
     if not 1 <= hello.rank < hosts:
         return _mistake(f"{who} is none of this island, whose ranks are 0 to {hosts - 1}")
-    for what, told in facts.items():
+    for what, ours in facts.items():
         theirs = hello.facts.get(what)
-        if theirs != told:
+        if theirs != ours:
             return _mistake(
-                f"{what} is {theirs!r} at {who}, and {told!r} at rank 0: start all hosts of an "
+                f"{what} is {theirs!r} at {who}, and {ours!r} at rank 0: start all hosts of an "
                 "island alike"
             )
     if hello.rank in here:  # what was there may be lost, and found to be lost in some seconds

@@ -25,16 +25,8 @@ from islands.protocol.errors import DONE, FAILED, RunOverError, SettingsError, U
 from islands.protocol.messages.membership import ASKS_AGAIN_S
 from islands.protocol.settings.addresses import host_port, split_address
 from islands.protocol.tape.process_entries import Failed
+from islands.run import learner_process
 from islands.run.hosting.process_runtime import on_ending_signals, say
-from islands.run.learner_process import (
-    FetchedRun,
-    LearnerProcess,
-    Membership,
-    device_thread,
-    fetch_run,
-    load_task,
-    network_to_hub,
-)
 from islands.settings.host import LearnerOptions
 from messaging.actors.scope import Scope
 from messaging.errors import LocalFault
@@ -73,20 +65,20 @@ class HostProcess:
         self._options = options
         address = host_port(*split_address("island_address", options.island_address))
         self._place = HostPlace(options.rank, options.hosts, address)
-        self._who = Membership.of(options, options.name, say)
+        self._who = learner_process.Membership.of(options, options.name, say)
         self._title = self._who.name + (f", rank {options.rank}" if options.rank else "")
         self._scope = Scope("island", lambda _, error: self._fail(error))
         self._asked = ""  # why a host was asked to end
         self._signals = contextlib.ExitStack()  # handled until the process ends
         self._forming: asyncio.Task[None]
         self._host: IslandHost | None = None
-        self._process: LearnerProcess | None = None  # of rank 0
+        self._process: learner_process.LearnerProcess | None = None  # of rank 0
 
     async def train(self) -> Never:
         """Train until the island ends; the process ends with it, as its devices may hang."""
         check_environment()
         self._scope.spawn(beat(), "beat")
-        async with network_to_hub(self._who) as network:
+        async with learner_process.network_to_hub(self._who) as network:
             run = await self._fetched(network)
             if run.spec.settings.gossip.on:
                 raise SettingsError(
@@ -108,10 +100,10 @@ class HostProcess:
             ended = await host.side.ended
             await self._conclude(ended, host)
 
-    async def _fetched(self, network: WebsocketNetwork) -> FetchedRun:
+    async def _fetched(self, network: WebsocketNetwork) -> learner_process.FetchedRun:
         """Ask the hub what the run is; end this process if there is none to take part in."""
         try:
-            return await fetch_run(self._who, network)
+            return await learner_process.fetch_run(self._who, network)
         except UnreachableError as error:
             self._say(str(error))
             os._exit(NO_HUB)
@@ -119,7 +111,7 @@ class HostProcess:
             self._say(str(error))
             os._exit(DONE)
 
-    async def _look_for_run(self, run: FetchedRun) -> None:
+    async def _look_for_run(self, run: learner_process.FetchedRun) -> None:
         """Look now and then whether the run goes on, while the hosts wait for one another."""
         while True:
             await asyncio.sleep(ASKS_AGAIN_S)
@@ -127,7 +119,7 @@ class HostProcess:
             if now.plan.begun != run.plan.begun:
                 raise UnreachableError("the run was begun anew meanwhile")
 
-    async def _work(self, host: IslandHost, run: FetchedRun) -> None:
+    async def _work(self, host: IslandHost, run: learner_process.FetchedRun) -> None:
         """Step with the other hosts; rank 0 does to the learner's end, and then ends the island."""
         place, options = self._place, self._options
         address, port = split_address("island_address", place.address)
@@ -136,10 +128,10 @@ class HostProcess:
 
         def begin() -> Workload:
             begin_program(coordinator, place)
-            return load_task(run, options)
+            return learner_process.load_task(run, options)
 
         workload = await asyncio.to_thread(begin)
-        compute = device_thread(workload, run, options, commands=host.side.commands)
+        compute = learner_process.device_thread(workload, run, options, commands=host.side.commands)
         process = self._process = host.train(compute)
         if process is None:
             return
@@ -154,21 +146,21 @@ class HostProcess:
         if isinstance(side, IslandFollower):
             self._signals.enter_context(on_ending_signals(side.leave))
             waiting = self._scope.spawn(self._report_obstacles(side), "waiting")
-            told = await host.meet()
+            address = await host.meet()
             waiting.cancel()
-            return told
+            return address
         self._say(f"rank 0 waits for {place.hosts - 1} more at {place.address}")
         await host.meet(coordinator)
         self._say(f"all {place.hosts} hosts are here")
         return coordinator
 
     async def _report_obstacles(self, follower: IslandFollower) -> None:
-        told: str | None = ""
+        shown: str | None = ""
         while True:
             await asyncio.sleep(OBSTACLES_S)
             obstacle = follower.obstacle
-            if obstacle != told:
-                told = obstacle
+            if obstacle != shown:
+                shown = obstacle
                 why = f": {obstacle}" if obstacle else " and the other hosts"
                 self._say(f"it waits for rank 0 at island_address {self._place.address}{why}")
 

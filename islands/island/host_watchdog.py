@@ -56,10 +56,10 @@ ASKED_TO_END = 128 + signal.SIGTERM
 
 async def beat() -> None:
     """Beat for the watchdog that started this process, if one did, for as long as it lives."""
-    told = os.environ.pop(BEAT_VARIABLE, "")
-    if not told:
+    number = os.environ.pop(BEAT_VARIABLE, "")
+    if not number:
         return
-    descriptor = int(told)
+    descriptor = int(number)
     os.set_blocking(descriptor, False)
     while True:
         try:

@@ -90,7 +90,7 @@ class IslandLeader:
     # --- forming ------------------------------------------------------------------------------
 
     async def form(self, listener: Listener) -> None:
-        """Wait until every host of the island has told its rank."""
+        """Wait until every host of the island has reported its rank."""
 
         async def room() -> None:
             """Read on at once: what followers send is bounded by what they were sent."""
@@ -113,7 +113,7 @@ class IslandLeader:
 
     @property
     def missing(self) -> list[int]:
-        """The ranks that have not told anything yet."""
+        """The ranks that have not reported yet."""
         return [rank for rank in range(1, self._hosts) if rank not in self._names]
 
     def _on_hello(self, connection: int, hello: messages.HostHello) -> None:
@@ -136,7 +136,7 @@ class IslandLeader:
     # --- the end ------------------------------------------------------------------------------
 
     def end(self, ended: Ended) -> None:
-        """End the island, for the first cause that is told; its hosts are told too."""
+        """End the island, for the first cause that is reported; its hosts hear of it, too."""
         if self.ended.done():
             return
         self.ended.set_result(ended)
@@ -322,8 +322,8 @@ class IslandLeader:
                     return
                 self._gather(kind, rank, envelope.payload[0])
             case messages.HostFailed(reason, mistake):
-                told = f"{named(rank, record.host)}: {reason}"
-                self.end(Ended(told, OF_NO_USE if mistake else FAILED, rank))
+                sentence = f"{named(rank, record.host)}: {reason}"
+                self.end(Ended(sentence, OF_NO_USE if mistake else FAILED, rank))
             case messages.LeaveAsked(reason):
                 self._leave(f"{named(rank, record.host)} was asked to end: {reason}")
             case _:

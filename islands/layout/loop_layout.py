@@ -25,11 +25,9 @@ SIZE_MAX = 1 << 50
 
 
 class LoopLayout(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a loop trains, and how its data is leased.
+    """What a loop trains, and how its data is leased: so many records in so many shards.
 
-    Attributes:
-        records: number of records of the loops' data; 0: each loop reads data of its own.
-        shards: number of shards in which they are leased.
+    Without records, each loop reads data of its own.
     """
 
     leaves: tuple[Leaf, ...]

@@ -21,7 +21,7 @@ from islands.learner.compute import (
 from islands.learner.moments import CheckpointFile, CheckpointWriter
 from islands.learner.stepped_compute import SteppedCompute
 from islands.model.interfaces import Model, PendingStep, Trainer, first_pass
-from islands.model.memory_faults import compute_failure, lacks_memory
+from islands.model.memory import compute_failure, lacks_memory
 from islands.protocol.errors import IslandsError, TaskError
 from islands.protocol.learner.actions import EngineAction
 from islands.protocol.learner.events import TrainerReady

@@ -34,7 +34,7 @@ from islands.learner.compute import (
     made,
 )
 from islands.model.interfaces import Model
-from islands.model.memory_faults import memory_told
+from islands.model.memory import memory_told
 from islands.protocol.learner.actions import AllowSteps, EngineAction
 from islands.protocol.learner.events import Idled, TrainerReady
 from islands.protocol.settings.run import RunSettings

@@ -14,20 +14,14 @@ from dataclasses import dataclass
 from islands.layout.loop_layout import LoopLayout
 from islands.learner.compute import Commands
 from islands.learner.stepped_compute import SteppedCompute
-from islands.run.learner_process import (
-    FetchedRun,
-    LearnerProcess,
-    Membership,
-    fetch_run,
-    network_to_hub,
-)
+from islands.run import learner_process
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
     """A loop's run, and where its commands wait for their boundary; None: on this host alone."""
 
-    run: FetchedRun
+    run: learner_process.FetchedRun
     commands: Commands | None = None
 
 
@@ -39,14 +33,14 @@ class Background:
 
     together = False
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: learner_process.Membership) -> None:
         self.ended = ""
         self.error: BaseException | None = None
         self._membership = membership
         self._fetched: Future[Begun] = Future()
         self._entering: Future[SteppedCompute] = Future()
         self._compute: SteppedCompute | None = None
-        self._process: LearnerProcess | None = None
+        self._process: learner_process.LearnerProcess | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._layout: Callable[[], LoopLayout] | None = None
@@ -128,13 +122,13 @@ class Background:
 
     async def _live(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        async with network_to_hub(self._membership) as network:
-            run = await fetch_run(self._membership, network, layout=self._layout)
+        async with learner_process.network_to_hub(self._membership) as network:
+            run = await learner_process.fetch_run(self._membership, network, layout=self._layout)
             await self._take_part(run)
 
-    async def _take_part(self, run: FetchedRun) -> None:
+    async def _take_part(self, run: learner_process.FetchedRun) -> None:
         compute = await self._entered(Begun(run))
-        await self._train(LearnerProcess(run, compute))
+        await self._train(learner_process.LearnerProcess(run, compute))
 
     async def _entered(self, begun: Begun) -> SteppedCompute:
         """Give the run to the user's thread, and wait for the compute that it steps."""
@@ -142,7 +136,7 @@ class Background:
         compute = self._compute = await asyncio.wrap_future(self._entering)
         return compute
 
-    async def _train(self, process: LearnerProcess) -> None:
+    async def _train(self, process: learner_process.LearnerProcess) -> None:
         self._process = process
         if self._reason:  # asked for while it was made
             process.learner.leave(self._reason)

@@ -22,14 +22,7 @@ from islands.island.host import HostPlace, IslandHost
 from islands.island.leader import IslandLeader
 from islands.learner.stepped_compute import SteppedCompute
 from islands.loops.background import Background, Begun
-from islands.protocol.errors import (
-    DONE,
-    OF_NO_USE,
-    HostLostError,
-    RefusedError,
-    SettingsError,
-    UnreachableError,
-)
+from islands.protocol import errors
 from islands.protocol.settings.addresses import split_address
 from islands.run.learner_process import FetchedRun, Membership
 from messaging.actors.scope import Scope
@@ -47,23 +40,23 @@ def host_of(
     """Check how a process meets the others of its loop; returns None if there are none."""
     if hosts == 1:
         if island_address is not None:
-            raise SettingsError(
+            raise errors.SettingsError(
                 f"island_address is {island_address!r}, but this loop is one process: leave it "
                 "out, or call jax.distributed.initialize before islands.join"
             )
         return None
     if island_address is None:
-        raise SettingsError(
+        raise errors.SettingsError(
             f"island_address is not set, but this loop runs as {hosts} processes: give all of "
             "them one host:port that is free on the host of process 0"
         )
     if name is None:
-        raise SettingsError(
+        raise errors.SettingsError(
             f"name is not set, but this loop runs as {hosts} processes: give all of them one "
             "name, as they are one learner"
         )
     if split_address("island_address", island_address)[1] == 0:
-        raise SettingsError(f"island_address is {island_address!r}; its port must not be 0")
+        raise errors.SettingsError(f"island_address is {island_address!r}; its port must not be 0")
     return HostPlace(rank, hosts, island_address)
 
 
@@ -126,7 +119,7 @@ class HostBackground(Background):
 
     async def _take_part(self, run: FetchedRun) -> None:
         if run.spec.settings.gossip.on:
-            raise SettingsError(
+            raise errors.SettingsError(
                 "the learners of this run gossip, and each must be one process: start a run "
                 "without gossip for a loop of several"
             )
@@ -155,7 +148,7 @@ class HostBackground(Background):
             async with asyncio.timeout(MEETING_S):
                 await host.meet()
         except TimeoutError as error:
-            raise UnreachableError(self._why_not_met(host.side)) from error
+            raise errors.UnreachableError(self._why_not_met(host.side)) from error
         compute = await self._entered(Begun(run, host.side.commands))
         process = host.train(compute)
         if process is not None and isinstance(host.side, IslandLeader):
@@ -184,10 +177,10 @@ class HostBackground(Background):
     def _conclude(self, ended: Ended) -> None:
         """Note how the processes end, and see to it that this one does not hang if they failed."""
         self.ended = self.ended or ended.reason
-        if ended.code == DONE:
+        if ended.code == errors.DONE:
             return
         self.ended = f"it failed: {ended.reason}"
-        kind = RefusedError if ended.code == OF_NO_USE else HostLostError
+        kind = errors.RefusedError if ended.code == errors.OF_NO_USE else errors.HostLostError
         self.error = self._cause or kind(ended.reason)
         self._failed = True
         if not self._fetched.done():

@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 from islands.layout.leaves import Layout
 from islands.learner.boundary import Dispatched
 from islands.loops.own_model import NO_METRICS, NamedArrays, OwnMoments, check_finite, leaf_indices
-from islands.model.compiled_functions import CompiledFunctions
 from islands.model.device_transfer import PieceShape, cut_of, read_rows
 from islands.model.interfaces import MomentsCopy
 from islands.model.jax_model import JaxModel
 from islands.model.leaf_checks import check_alive, check_array, check_stored, place_of
 from islands.model.moment_pieces import MomentSnapshot, is_key, words_of
 from islands.model.moment_plan import MomentLeaf, Part
+from islands.model.placement import CompiledFunctions
 from islands.protocol.errors import TaskError
 from islands.protocol.settings.run import RunSettings
 from islands.tasks.task import path_of
@@ -98,18 +98,9 @@ class JoinedModel(OwnMoments, JaxModel):
 
 
 class JaxParameters:
-    """The user's tree of parameters.
+    """The user's tree of parameters, whose arguments are those of `islands.join`.
 
-    Args:
-        donate: whether an adoption may reuse the buffers of the leaves that it replaces; False for
-            a loop that keeps another reference to them.
-        rename: path in the layout by path in the tree, where both differ.
-        trainable: whether the leaf at a path is trained; by default all are.
-        optimizer: state of the loop's optimizer, which peers may receive, if there is one.
-
-    Raises:
-        TaskError: the trained leaves are not those of the layout, or an array cannot be handled;
-            names the first.
+    An array that cannot be handled, or leaves other than the layout's, are a `TaskError`.
     """
 
     def __init__(

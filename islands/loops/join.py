@@ -16,7 +16,7 @@ from islands.loops.host_background import HostBackground, host_of
 from islands.loops.joined_run import JoinedRun
 from islands.loops.layouts import PathTest, layout_of
 from islands.loops.own_model import Parameters, Tree
-from islands.model.memory_faults import memory_told
+from islands.model.memory import memory_told
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import SUPERVISOR, Role
 from islands.protocol.settings.addresses import hub_urls
@@ -130,12 +130,9 @@ def enter(
     background: Background | None = None,
     layout: Callable[[], LoopLayout] | None = None,
 ) -> JoinedRun[Tree]:
-    """Join a run as soon as its layout is known.
+    """Join a run as soon as its layout is known: the first loop reports its own to the hub.
 
-    Args:
-        make: makes the parameters' model for the run's layout and settings.
-        background: where the learner's actor lives; by default that of a loop in one process.
-        layout: returns what is trained, which the first loop reports to the hub.
+    `make` makes the parameters' model. By default the learner's actor lives in this process alone.
     """
     try:
         tokens = operator.index(tokens_per_step)

@@ -70,8 +70,8 @@ def join(  # noqa: PLR0913  each is a choice of its own
         return parameters
 
     who = membership(address, name, token_file, connecting, folder, say)
-    told: dict[str, Any] = {"records": records, "shards": shards}
-    layout = partial(layout_of, module, rename=rename, transposed=transposed, **told)
+    leased: dict[str, Any] = {"records": records, "shards": shards}
+    layout = partial(layout_of, module, rename=rename, transposed=transposed, **leased)
     run = enter(who, tokens_per_step, make, layout=layout)
     for sentence in filter(None, (joined[0].untold, local_buffers(module))):
         say(f"{run.name}: {sentence}")

@@ -124,11 +124,7 @@ def leaf_indices(
     rename: Mapping[str, str],
     trainable: Callable[[str], bool],
 ) -> list[int]:
-    """Return the index of each of the layout's leaves among the leaves of a tree.
-
-    Raises:
-        TaskError: one is missing, has another shape or dtype, or is left over; says what to do.
-    """
+    """Return the index of each of the layout's leaves among those of a tree, which must match."""
     here = {rename.get(path, path): index for index, path in enumerate(paths) if trainable(path)}
     indices = []
     for leaf in layout.leaves:

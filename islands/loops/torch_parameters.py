@@ -63,8 +63,7 @@ def checked(value: object, name: str = "loss") -> torch.Tensor | float:
 class TorchModel(OwnMoments):
     """The trained tensors of a module, and the base of each fragment.
 
-    Args:
-        tensors: the tensors in the order of the layout, on one device; a transposed one is a view.
+    The tensors are in the order of the layout, on one device; a transposed one is a view.
     """
 
     compiling = False
@@ -183,18 +182,11 @@ class TorchModel(OwnMoments):
 
 
 class TorchParameters:
-    """The parameters of a module, which are changed in place.
+    """The parameters of a module, which are changed in place; for the arguments see `join_torch`.
 
     A step was taken if PyTorch counts a change of a tensor (`_version`), or if an optimizer has
-    stepped one with a gradient, as fused kernels do uncounted.
-
-    Args:
-        rename: path in the run by name in the module, where both differ; names are joined by `/`.
-        transposed: names of the matrices that the run holds transposed, as JAX's layers do.
-        optimizer: the optimizer whose state peers may receive, if there is one.
-
-    Attributes:
-        untold: Why peers do not receive that state although there is an optimizer; else empty.
+    stepped one with a gradient, as fused kernels do uncounted. `untold` says why peers do not
+    receive the optimizer's state although there is one; else it is empty.
     """
 
     def __init__(

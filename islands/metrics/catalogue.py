@@ -106,7 +106,6 @@ class Sample:
 
 
 def families(samples: Iterable[Sample]) -> Iterable[Family]:
-    """Return samples as prometheus-client writes them."""
     found: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
     for each in samples:
         metric = BY_NAME[each.name]

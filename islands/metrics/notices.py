@@ -55,7 +55,7 @@ WAKING: frozenset[type[Entry]] = frozenset(
         rounds.WaitsFor,
     }
 )
-"""The entries of which somebody is told."""
+"""The entries that become a notice."""
 
 
 def notice_of(run: str, actor: str, entry: Entry, wall_s: float) -> bytes:

@@ -49,7 +49,6 @@ class Source(Collector, ABC):
         """Return why the process cannot do its work yet; empty if it can."""
 
     def status(self) -> Mapping[str, object]:
-        """Return what `/status` tells."""
         return {"unready": self.unready_because()}
 
     def collect(self) -> Iterable[Family]:

@@ -7,24 +7,29 @@ block (a disk that hangs, a syncer that is away) is waited for `PATIENCE_S`.
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
 import aiohttp
+import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from islands.layout.leaves import VALUE_BYTES
 from islands.metrics.catalogue import BY_NAME, Sample
+from islands.metrics.notices import notices_sent
 from islands.metrics.samples import run_samples, syncer_samples
-from islands.metrics.site import METRICS, Source
+from islands.metrics.site import METRICS, MetricsSite, Source
 from islands.protocol.identities import BLOCKED, Phase
-from islands.run.hosting.process_runtime import token_of
+from islands.run.hosting.process_runtime import say, token_of
 from islands.run.run_end import has_live_syncer
 from islands.run.run_status import run_status_of
 from islands.settings.groups import ConnectOptions
+from islands.sinks.processes import sink_processes
 from islands.syncer.actor import SyncerActor
+from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import client_tls
 
 if TYPE_CHECKING:
@@ -94,7 +99,7 @@ class HubSource(Source):
         return BLOCKED if core.blocked else ""
 
     def status(self) -> Mapping[str, object]:
-        return {**super().status(), **run_status_of(self._hub).told()}
+        return {**super().status(), **run_status_of(self._hub).fields()}
 
     async def _ask(self) -> None:
         core = self._hub.cluster.core
@@ -157,10 +162,10 @@ class SyncerElsewhere:
             session.get(url, ssl=self._tls or True, allow_redirects=False) as answer,
         ):
             answer.raise_for_status()
-            told = b""
-            while len(told) < ANSWER_BYTES_MOST and (part := await answer.content.readany()):
-                told += part
-            return told.decode()
+            text = b""
+            while len(text) < ANSWER_BYTES_MOST and (part := await answer.content.readany()):
+                text += part
+            return text.decode()
 
 
 class SyncerSource(Source):
@@ -178,3 +183,24 @@ class SyncerSource(Source):
         if not self._syncer.begun:
             return "the journal is being read"
         return BLOCKED if self._syncer.state.phase is Phase.BLOCKED else ""
+
+
+@asynccontextmanager
+async def metrics_served(hub: "Coordinator") -> AsyncIterator[None]:
+    """Serve a hub's metrics while the block lasts, and send notices and records that are wanted."""
+    source, settings = HubSource(hub), hub.settings
+    site = MetricsSite(source, token_of(settings.connecting))
+    hub.network.serve(site)
+    hub.status = lambda: msgspec.json.encode({**source.status(), "islands": hub.placed()})
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(sink_processes(settings.sinks, hub.folder.path, say))
+        if settings.on_event is not None:
+            run = hub.spec.settings.run
+            await stack.enter_async_context(notices_sent(settings.on_event, hub.folder, run, say))
+        yield
+
+
+def serve_syncer(
+    network: WebsocketNetwork, syncer: SyncerActor, connecting: ConnectOptions
+) -> None:
+    network.serve(MetricsSite(SyncerSource(syncer), token_of(connecting)))

@@ -22,11 +22,11 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt
 from islands.layout.fragments import plan
 from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, Layout, Leaf
 from islands.layout.leaves import Role as LeafRole
-from islands.model.compiled_functions import CompiledFunctions
 from islands.model.device_transfer import Leaves
 from islands.model.interfaces import MOMENT_PIECE_BYTES
 from islands.model.moment_pieces import plan_moments, words_of
 from islands.model.moment_plan import MomentPlan
+from islands.model.placement import CompiledFunctions
 from islands.model.second_moments import (
     Decays,
     Kept,
@@ -113,10 +113,6 @@ class CompiledSteps:
             as the optimizer does not show by which decays it averages them, or changes these.
         alone: Paths of arrays in the optimizer's state that are not merged, as their trees have no
             name of `AVERAGES`.
-
-    Raises:
-        TaskError: The task's parameters cannot be trained; the sentence says which and why.
-        SettingsError: The fragments asked for cannot be made.
     """
 
     def __init__(

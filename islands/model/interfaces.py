@@ -144,11 +144,9 @@ class Model(Protocol):
     def load_moments(self, pieces: Sequence[memoryview]) -> None:
         """Dispatch the replacement of the inner optimizer's state by all of its pieces.
 
-        The buffers may be reused as soon as the call returns.
-
-        Raises:
-            InvariantError: number or lengths differ from this trainer's own; nothing was changed.
-                The caller should have compared `moments_schema`.
+        The buffers may be reused as soon as the call returns. If number or lengths differ from this
+        trainer's own, an `InvariantError` says so, and nothing was changed: compare
+        `moments_schema` before.
         """
 
 

@@ -23,7 +23,7 @@ from jaxtyping import Array, PyTree
 from numpy.typing import NDArray
 
 from islands.layout.leaves import Layout
-from islands.model.compiled_functions import CompiledFunctions
+from islands.model import leaf_checks
 from islands.model.device_transfer import (
     LOST,
     FragmentShape,
@@ -43,15 +43,7 @@ from islands.model.device_transfer import (
     touched,
 )
 from islands.model.interfaces import Snapshot
-from islands.model.leaf_checks import (
-    check_alive,
-    check_array,
-    check_kind,
-    check_leaf,
-    check_placement,
-    placement_of,
-)
-from islands.model.placement import Placement
+from islands.model.placement import CompiledFunctions, Placement
 from islands.protocol.errors import InvariantError, TaskError
 from islands.protocol.ranges import Ranges, size_of
 from islands.protocol.settings.choices import Adoption, SnapshotPrecision
@@ -106,13 +98,9 @@ class JaxModel:
     """The leaves of a layout on their devices, and each fragment's base.
 
     With `donate`, an adoption overwrites the buffers of the leaves that it changes. Models of one
-    process may share their compiled functions.
-
-    Attributes:
-        layout: The layout of the leaves.
-        base: For each fragment, the value that was adopted last, cut evenly over the devices; at
-            first that of the leaves. What rounding it into leaves took away is kept beside it, and
-            is a part of the local value (`device_transfer`).
+    process may share their compiled functions. The base of a fragment is the value that was adopted
+    last, cut evenly over the devices; at first that of the leaves. What rounding it into leaves
+    took away is kept beside it, and is a part of the local value (`device_transfer`).
     """
 
     def __init__(
@@ -155,9 +143,9 @@ class JaxModel:
         """
         _check_number(layout, leaves)
         by_path = dict(zip((leaf.path for leaf in layout.leaves), leaves, strict=True))
-        placement = placement_of(by_path)
+        placement = leaf_checks.placement_of(by_path)
         for leaf in layout.leaves:
-            check_kind(leaf.path, by_path[leaf.path], leaf)
+            leaf_checks.check_kind(leaf.path, by_path[leaf.path], leaf)
         functions = CompiledFunctions() if functions is None else functions
         return cls(layout, _settled(leaves), placement, functions, donate=donate)
 
@@ -170,7 +158,7 @@ class JaxModel:
     def local(self, leaves: Leaves) -> None:
         _check_number(self.layout, leaves)
         for like, leaf in zip(self.layout.leaves, leaves, strict=True):
-            check_array(like.path, leaf)
+            leaf_checks.check_array(like.path, leaf)
         self._local: Leaves = tuple(leaves)
 
     def prepare(self, precision: SnapshotPrecision, adoption: Adoption) -> None:
@@ -206,7 +194,6 @@ class JaxModel:
         return self._placement.shares(self.layout.fragments[fragment].size)
 
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
-        """Dispatch base − local of a fragment and its copy to the host."""
         compiled, arguments = self._difference(fragment, precision)
         array = compiled(*arguments)
         array.copy_to_host_async()
@@ -238,7 +225,6 @@ class JaxModel:
         self._take_over(fragment, base, self._mix(fragment, base, share))
 
     def finite(self, beside: PyTree = ()) -> bool:
-        """Whether the leaves, and those of a tree beside them, are finite."""
         self._check_alive(range(len(self._local)))
         tree = (self._local, beside)
         leaves = jax.tree.leaves(tree)
@@ -361,7 +347,7 @@ class JaxModel:
 
     def _check_alive(self, leaves: Iterable[int]) -> None:
         for leaf in leaves:
-            check_alive(self.layout.leaves[leaf].path, self._local[leaf])
+            leaf_checks.check_alive(self.layout.leaves[leaf].path, self._local[leaf])
 
     def shape(self, fragment: int) -> FragmentShape:
         return self._pieces(fragment)[0].shape
@@ -370,9 +356,9 @@ class JaxModel:
         cuts = {}
         for index, array in zip(self._touched[fragment], leaves, strict=True):
             leaf = self.layout.leaves[index]
-            check_leaf(leaf.path, array)
-            check_kind(leaf.path, array, leaf)
-            check_placement(leaf.path, array, self._placement, "the model")
+            leaf_checks.check_leaf(leaf.path, array)
+            leaf_checks.check_kind(leaf.path, array, leaf)
+            leaf_checks.check_placement(leaf.path, array, self._placement, "the model")
             cuts[index] = cut_of(array.sharding, array.ndim)
         return shape_of(self.layout, self.layout.fragments[fragment], cuts, self._placement)
 

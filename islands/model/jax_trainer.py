@@ -24,7 +24,7 @@ from islands.layout.leaves import Layout
 from islands.model.compiled_steps import CompiledSteps, compiled_steps_for, copied_words
 from islands.model.device_transfer import Leaves, PieceShape, cut_of, read_rows
 from islands.model.evaluation import evaluated
-from islands.model.interfaces import MomentsCopy, PendingStep, Snapshot, Trainer, first_pass
+from islands.model.interfaces import MomentsCopy, PendingStep, Snapshot, first_pass
 from islands.model.jax_model import JaxModel
 from islands.model.jax_settings import compiling
 from islands.model.moment_pieces import MomentSnapshot, is_key
@@ -71,24 +71,11 @@ class _Learner:
 class JaxTrainer:
     """One learner's arithmetic.
 
-    Args:
-        task: The task to train.
-        fragments: P, the number of fragments asked for.
-        pattern: How leaves are spread over fragments.
-        seed: Seed of the run, for the initial parameters.
-        learner_seed: Seed of this learner, for the randomness inside its losses.
-        devices: The devices it computes on; None: JAX's first.
-        model_parallel: Number of devices over which the parameters are cut; it divides the number
-            of all. The rest share the rows of each batch.
-        precision: Precision on the wire, for which `setup` compiles snapshots.
-        adoption: How values will be adopted, for which `setup` compiles.
-        merges_moments: Whether the optimizer's moments are merged like parameters.
-        interval_steps: H, or its first value; see `second_moments.py`.
-        min_piece_bytes: Least size of a fragment's largest piece.
-
-    Raises:
-        TaskError: The task's parameters cannot be trained; the sentence says which and why.
-        SettingsError: `model_parallel` does not divide the number of devices.
+    P `fragments` are asked for, none with a largest piece below `min_piece_bytes`. The run's `seed`
+    gives the initial parameters, `learner_seed` the randomness inside losses. The parameters are
+    cut over `model_parallel` of the `devices` (None: JAX's first); the rest share the rows of each
+    batch. `setup` compiles snapshots of this `precision`, and adoptions of this kind.
+    `interval_steps` is H, or its first value (`second_moments.py`).
     """
 
     def __init__(
@@ -295,7 +282,6 @@ class JaxTrainer:
         return evaluated(self._task.evaluate, *self._trees(values))
 
     def params_of(self, values: Sequence[NDArray[np.float32]]) -> PyTree:
-        """Return the task's tree of parameters for a whole model, one flat value per fragment."""
         return self._trees(values)[0]
 
     def state_of(self, values: Sequence[NDArray[np.float32]]) -> PyTree:
@@ -399,8 +385,3 @@ class JaxTrainer:
 def step_name(batch: object) -> tuple[object, ...]:
     """Name the compiled step for batches of these shapes."""
     return "step", tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves(batch))
-
-
-def _keeps_the_contract(trainer: JaxTrainer) -> Trainer:
-    """Let mypy prove that a `JaxTrainer` is a `Trainer`."""
-    return trainer

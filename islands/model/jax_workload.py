@@ -38,7 +38,6 @@ class JaxWorkload(Workload):
         enable_compilation_cache(folder)
 
     def trainer_memory(self, settings: RunSettings) -> TrainerBytes:
-        """Compute the sizes of parameters, base, moments and gradients from their shapes."""
         program = compiled_steps_for(
             self.task,
             settings.fragments,
@@ -89,7 +88,6 @@ class JaxWorkload(Workload):
         return self._evaluator(settings).evaluate(values)
 
     def params_of(self, settings: RunSettings, values: Sequence[NDArray[np.float32]]) -> PyTree:
-        """Return the task's tree of parameters for a whole model."""
         return self._evaluator(settings).params_of(values)
 
     def _make(self, settings: RunSettings, learner: LearnerDevices | None = None) -> JaxTrainer:

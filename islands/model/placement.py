@@ -1,4 +1,4 @@
-"""The devices on which a model's leaves and flat values are: one device, or a mesh of several.
+"""The devices of a model, one or a mesh of several: its leaves, flat values and functions there.
 
 A flat value of a fragment (the base, a snapshot) is cut evenly over all devices, padded where it
 does not divide, so each device keeps and copies only its share. A leaf is cut in any way that a
@@ -12,7 +12,9 @@ communication; nothing in a task says where it runs. The optimizer's state is sh
 parameters, since the rule looks at the shape alone: a moment has the shape of its parameter.
 """
 
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -28,10 +30,12 @@ from jax.sharding import (
     Sharding,
     SingleDeviceSharding,
 )
+from jax.stages import Compiled
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
 from islands.model.interfaces import host_named
+from islands.model.jax_settings import compiling
 from islands.protocol.errors import SettingsError, TaskError
 from islands.protocol.ranges import Ranges, held_by
 
@@ -148,15 +152,11 @@ class Placement:
     ) -> tuple[Function, tuple[PyTree, ...], PyTree | None]:
         """Return the function and arguments to compile, and the shardings of the results.
 
-        On one device, function and arguments are returned as they are, and no shardings.
-
-        Args:
-            function: computes on whole arrays, or on each device's parts if `parts_to` is given.
-            arguments: those on devices stay where they are; of arrays on the host, a batch is
-                sharded by rows, and others are copied to every device.
-            batch: index of the argument that is a batch, if one is.
-            parts_to: shardings of the results; None: those of tensors of their shapes.
-            read_here: whether every process reads the whole results of a function of whole arrays.
+        On one device, function and arguments are returned as they are, and no shardings. The
+        function computes on whole arrays, or on each device's parts if `parts_to` gives the
+        shardings of its results. Arguments on devices stay where they are; of arrays on the host,
+        that of index `batch` is sharded by rows, and others are copied to every device. With
+        `read_here` every process reads the whole results of a function of whole arrays.
         """
         if self.mesh is None:
             return function, arguments, None
@@ -334,3 +334,54 @@ def placed(devices: Sequence[jax.Device] | None, model_parallel: int = 1) -> Lea
             f"{placement.process} has none of {list(chosen)}: give it one of jax.local_devices()"
         )
     return placement
+
+
+class CompiledFunctions:
+    """Compiled functions by their names and the devices for which they were compiled.
+
+    They are compiled ahead of time, under a lock: models that start together compile once, and a
+    step never finds itself compiling because another thread was first.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._compiled: dict[object, Compiled] = {}
+
+    @property
+    def compiling(self) -> bool:
+        return self._lock.locked()
+
+    def compile(
+        self,
+        placement: Placement,
+        name: object,
+        function: Callable[..., PyTree],
+        arguments: tuple[PyTree, ...],
+        *,
+        donate: tuple[int, ...] = (),
+        batch: int | None = None,
+        parts_to: PyTree[Sharding] | None = None,
+        read_here: bool = False,
+    ) -> Compiled:
+        """Return a function compiled for devices and shapes, compiling at most once for a name.
+
+        One that is compiled is returned without the lock, so that no step waits. The arguments are
+        like those of later calls, or their shapes; it may overwrite those that it is donated. For
+        the others see `Placement.prepared`.
+        """
+        key = (name, placement.key)
+        if (compiled := self._compiled.get(key)) is not None:
+            return compiled
+        function, arguments, results = placement.prepared(
+            function, arguments, batch, parts_to, read_here=read_here
+        )
+        with self._lock:
+            if key not in self._compiled:
+                to = {} if results is None else {"out_shardings": results}
+                jitted = jax.jit(function, donate_argnums=donate, **to)
+                # shard_map refuses a mesh other than the one that the user's loop may have set.
+                mesh = None if parts_to is None else placement.mesh
+                context = nullcontext() if mesh is None else jax.set_mesh(mesh)
+                with context, compiling(name):
+                    self._compiled[key] = jitted.lower(*arguments).compile()
+            return self._compiled[key]

@@ -359,18 +359,11 @@ def advance(
 ) -> Leaves:
     """Advance second moments on the device by how the published first ones change.
 
-    Args:
-        shape: shape of the fragment.
-        beside: the rows of second moments that lie beside the fragment's pieces.
-        state: the second moments and what is kept of them, as in `RowsBeside.seconds`, which are
-            donated; the result has the new elements.
-        leaves: the first moments, as they are now.
-        starts: first row of each of the rows.
-        values: this device's share of the published value before, of that now, and of the
-            learner's own when it contributed.
-        ages: number of steps that each of these has averaged until now.
-        steps: number of steps between the two.
-        taken: the learner's own.
+    `state` is as `RowsBeside.seconds` has it, and is donated; the result has the new elements.
+    `leaves` are the first moments as they are now. `values` are this device's parts of the
+    published value before, of that now, and of the learner's own when it contributed. There were
+    `steps` between the two, of which the learner has `taken` its own; `ages` count those averaged
+    until now.
     """
     before, after, mine = (assembled(shape, value) for value in values)
     alone = FragmentShape(tuple(each.piece for each in beside), shape.axes, shape.devices)

@@ -1,4 +1,4 @@
-"""The messages of a run to its page, while it goes on or from its folder.
+"""The messages of a run to its page, while it goes on; or from its folder, for a page in one file.
 
 All figures are those of the screen of a run in progress, and of the summary of one that has ended.
 """
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from islands.files.plain_files import read_plain
-from islands.page.tapes import Entry
+from islands.files.whole_files import read_plain, save
+from islands.page.site_files import single_page
+from islands.page.tapes import Entry, RunTapes
 from islands.protocol.errors import UserError
 from islands.run.records.figures import ABOUT, FIGURES_FILE, Curve, RunFigures, restored
-from islands.run.records.run_curves import RunCurves
+from islands.run.records.run_curves import RunCurves, curves_of
 from islands.run.records.run_values import require_folder
 from islands.run.records.summary import SUMMARY_FILE
 from islands.run.run_status import LEARNERS_SHOWN, RunStatus, run_status_of
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from islands.run.coordinator import Coordinator
 
 STATES_MOST = 4096
-"""Most states of learners without a tape here that are told, the newest of each."""
+"""Most states of learners without a tape here that are sent, the newest of each."""
 PATHS_MOST = 4
 
 CURVE_BYTES = 4 * 2**20
@@ -36,7 +37,7 @@ P = TypeVar("P")
 
 
 def of_run(folder: Path, spec: RunSpec, plan: RunPlan) -> Message:
-    """Return what the page is told of a run that does not change while it goes on."""
+    """Return what the page shows of a run that does not change while it goes on."""
     fragments = [
         {
             "size": each.size,
@@ -57,13 +58,13 @@ def of_run(folder: Path, spec: RunSpec, plan: RunPlan) -> Message:
 
 
 def live_figures(hub: "Coordinator", at_s: float) -> Message:
-    return {**_figures(at_s, final=False), **run_status_of(hub).told()}
+    return {**_figures(at_s, final=False), **run_status_of(hub).fields()}
 
 
 def of_states(
     figures: RunFigures, own_tapes: Collection[str], now_s: float, wall_s: float
 ) -> Iterator[Message]:
-    """Yield the states of learners that have no tape here, as their heartbeats told them.
+    """Yield the states of learners that have no tape here, as their heartbeats report them.
 
     The tapes of processes in `own_tapes` are read, and tell more. `wall_s` is the run's own clock
     at the wall time `now_s`, and leaves out when no hub ran.
@@ -77,7 +78,7 @@ def of_states(
 
 
 def of_curves(figures: RunFigures, curves: RunCurves, origin_s: float) -> Message:
-    """Return the curves of a run as the page is told them.
+    """Return the curves of a run as the page has them.
 
     The clock of the hub's last start begins at wall time `origin_s`.
     """
@@ -157,14 +158,14 @@ def ended_run(folder: Path, at_s: float) -> EndedRun:
     newest = counted.losses.newest  # at the end no learner trains any more
     figures: Message = {
         **_figures(at_s, final=True),
-        **status.told(),
+        **status.fields(),
         "phase": "ended" if summary else "stopped",
         "tokens_per_s": _speed(counted.tokens, counted.work.total_s(0.0)),
         "left_s": None,
         "loss": None if newest is None else newest[1],
         "participation_lately": None,
         "learners": [
-            line.told()
+            line.fields()
             | {
                 "health": "plain",
                 "tokens_per_s": _speed(line.figures.tokens, line.figures.stepping_s),
@@ -193,3 +194,27 @@ def _summary(folder: Path) -> Mapping[str, object]:
 
 def _speed(tokens: int, seconds: float) -> float:
     return tokens / seconds if seconds else 0.0
+
+
+# --- a page in one file ----------------------------------------------------------------------
+
+NEWEST_BYTES = 8 * 2**20
+"""Bytes of the newest part of each tape that a report is made of."""
+
+
+def write_report(folders: Sequence[Path], out: Path) -> None:
+    runs = [run_lines(folder) for folder in folders]
+    title = ", ".join(folder.resolve().name for folder in folders)
+    save(out, single_page(runs, f"Islands: {title}").encode())
+
+
+def run_lines(folder: Path, newest_bytes: int = NEWEST_BYTES) -> list[bytes]:
+    """Return all entries of which the page of a run that does not go on is made."""
+    tapes = RunTapes(folder, newest_bytes)
+    entries = tapes.read()
+    end_s = max((t for t, _ in entries), default=0.0)
+    ended = ended_run(folder, end_s)
+    states = of_states(ended.counted, tapes.names, end_s, ended.earlier_s)
+    curves = of_curves(ended.counted, curves_of(folder, CURVE_BYTES), tapes.origin_s or 0.0)
+    first = [{**ended.run, "whole": tapes.whole}, curves]
+    return [*map(encoded, first), *in_time(entries, states), encoded(ended.figures)]

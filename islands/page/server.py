@@ -42,12 +42,12 @@ from messaging.websocket.server import Refused, Visit
 if TYPE_CHECKING:
     from islands.run.coordinator import Coordinator
 
-PLACE = "/page/"
+PATH = "/page/"
 PROTOCOL = "islands.page"
 ADDRESS_FILE = "page.url"
 VIEWERS_MOST = 16
 NEWEST_BYTES = 2**21
-"""Bytes of the newest part of each tape that a viewer is told at first."""
+"""Bytes of the newest part of each tape that a viewer is sent at first."""
 INTERVAL_S = 0.5
 """Time between two looks at the tapes."""
 FIGURES_S = 1.0
@@ -103,8 +103,8 @@ def show_page(hub: "Coordinator") -> str:
     site = PageSite(LiveRun(hub), token, (urlsplit(dialled).hostname or "",))
     hub.network.serve(site)
     parts = urlsplit(dialled.replace("ws", "http", 1))
-    address = f"{parts.scheme}://{parts.netloc}{PLACE}{f'#{site.key}' if site.key else ''}"
-    with suppress(OSError):  # a full disk: the address is told here as well
+    address = f"{parts.scheme}://{parts.netloc}{PATH}{f'#{site.key}' if site.key else ''}"
+    with suppress(OSError):  # a full disk: the address is shown here as well
         replace_file(hub.settings.folder / ADDRESS_FILE, f"{address}\n".encode())
     return f"watch the run in a browser, read-only: {address}"
 
@@ -135,7 +135,7 @@ class PageSite:
     ) -> Awaitable[web.StreamResponse] | None:
         """Answer a request for the page; None if it is for something else."""
         path = request.rel_url.raw_path
-        if path != PLACE.rstrip("/") and not path.startswith(PLACE):
+        if path != PATH.rstrip("/") and not path.startswith(PATH):
             return None
         if request.query_string:
             raise Refused(
@@ -144,9 +144,9 @@ class PageSite:
         if request.method != "GET":
             raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "the page can only be looked at")
         self._check_host(request)
-        name = path.removeprefix(PLACE)
-        if path == PLACE.rstrip("/"):
-            return _answer(web.Response(status=308, headers={"Location": PLACE}))
+        name = path.removeprefix(PATH)
+        if path == PATH.rstrip("/"):
+            return _answer(web.Response(status=308, headers={"Location": PATH}))
         if name == "live":
             return self._watch(request, visit)
         if name == "key":
@@ -215,7 +215,7 @@ class PageSite:
         tapes = RunTapes(self._run.folder, NEWEST_BYTES)
         async with self._beginning:  # one at a time, so that many viewers cost no more memory
             lines = await self._all(tapes)
-            told = self._figures[1]
+            sent = self._figures[1]
             waiting = await asyncio.to_thread(_spooled, lines, self._run.folder)
             del lines
         with waiting:
@@ -224,9 +224,9 @@ class PageSite:
         while not await _spoke(viewer, INTERVAL_S):
             lines = [line for _, line in await asyncio.to_thread(tapes.read)]
             figures = self._figures_now()
-            for text in _messages(lines if figures is told else [*lines, figures]):
+            for text in _messages(lines if figures is sent else [*lines, figures]):
                 await _send(viewer, text)
-            told = figures
+            sent = figures
             if visit.ending.is_set():
                 return
 
@@ -237,8 +237,8 @@ class PageSite:
         curves = await asyncio.to_thread(curves_of, self._run.folder, messages.CURVE_BYTES)
         counted, wall_s = self._run.counted()
         states = messages.of_states(counted, tapes.names, now_s, wall_s)
-        told = messages.of_curves(counted, curves, origin_s)
-        first = ({**self._run.about(), "whole": tapes.whole}, told)
+        about = {**self._run.about(), "whole": tapes.whole}
+        first = (about, messages.of_curves(counted, curves, origin_s))
         lines = [*map(messages.encoded, first), *messages.in_time(entries, states)]
         return [*lines, self._figures_now()]
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import msgspec
 
 from islands.files.growing_files import older
-from islands.files.plain_files import open_plain
 from islands.files.tailing import Position, Tail
+from islands.files.whole_files import open_plain
 from islands.protocol.tape import learner_entries as learners
 from islands.protocol.tape import member_entries as members
 from islands.protocol.tape import process_entries as processes

@@ -34,7 +34,7 @@ def _ignored(*_: object) -> None: ...
 class ClusterSpec:
     """The run that a cluster is for, and the callbacks into its host.
 
-    The backend starts the `launched` processes. `ended` is told how a process ended, before the
+    The backend starts the `launched` processes. `ended` is called when a process ended, before the
     cluster acts on it; `failed` is called when nothing can finish the run any more. `kinds` are the
     learners of which an operator can add more, by the beginning of their names.
     """

@@ -157,7 +157,7 @@ class Coordinator:
         self.claim = claim
         self.plan = claim.plan
         self.syncer: SyncerActor | None = None
-        self.share: SyncerShare | None = None
+        self.of_syncer: SyncerShare | None = None
         self.status: Callable[[], bytes] = bytes
         self.placed: Callable[[], list[dict[str, object]]] = list
         self.workload = workload
@@ -221,7 +221,7 @@ class Coordinator:
             await self._end_processes()
             if self.cluster.end.failure is not None:
                 raise self.cluster.end.failure
-            return None if self.share is None else await self._conclude(self.share)
+            return None if self.of_syncer is None else await self._conclude(self.of_syncer)
         finally:
             await self.close()
 
@@ -414,7 +414,7 @@ class Coordinator:
         return {} if core is None else core.members
 
     async def _end_processes(self) -> None:
-        if self.share is not None:
+        if self.of_syncer is not None:
             await self.cluster.wait_ended(GOODBYE_S)
         await self._ask_to_leave()
 
@@ -428,7 +428,7 @@ class Coordinator:
 
     def _make_observer(self, context: Context, interval_s: float) -> ObserverActor:
         def report(judged: Judged, found: dict[str, float]) -> None:
-            if self.share is None:  # else the final evaluation was made, or is about to be
+            if self.of_syncer is None:  # else the final evaluation was made, or is about to be
                 self.folder.evaluation(self.elapsed_s, judged, found)
 
         return make_observer(
@@ -451,15 +451,15 @@ class Coordinator:
     def _on_note(self, name: str, role: Role, note: Note) -> None:
         self.folder.on_note(name, role, self.elapsed_s, note)
 
-    def _on_figures(self, name: str, told: StepFigures) -> None:
-        self.folder.on_figures(name, self.elapsed_s, told)
+    def _on_figures(self, name: str, figures: StepFigures) -> None:
+        self.folder.on_figures(name, self.elapsed_s, figures)
 
     def _on_run_ended(self, reason: str, payload: bytes) -> None:
         try:
-            self.share = msgspec.json.decode(payload, type=dict[str, object])
+            self.of_syncer = msgspec.json.decode(payload, type=dict[str, object])
         except msgspec.MsgspecError:
-            self.share = {"reason": reason, "ledger": {"imbalance": None, "fragments": []}}
-        self.cluster.end.on_finished(str(self.share.get("reason", reason)))
+            self.of_syncer = {"reason": reason, "ledger": {"imbalance": None, "fragments": []}}
+        self.cluster.end.on_finished(str(self.of_syncer.get("reason", reason)))
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -470,9 +470,9 @@ class Coordinator:
             and end.code in (errors.FAILED, errors.OF_NO_USE)
             and not self.cluster.end.leaving
         ):
-            told = errors.IslandsError(end.sentence)
-            told.detail = end.detail
-            self.say_once(told, name)
+            error = errors.IslandsError(end.sentence)
+            error.detail = end.detail
+            self.say_once(error, name)
 
     def _on_signal(self, name: str) -> None:
         self._goodbye = asyncio.get_running_loop().create_task(self.leave(name))
@@ -485,9 +485,9 @@ class Coordinator:
             await self._merged.wait()  # until the syncer has exported the published values
         self._living.end()
 
-    async def _conclude(self, share: SyncerShare) -> Summary:
+    async def _conclude(self, of_syncer: SyncerShare) -> Summary:
         found: dict[str, float] = {}
-        self.folder.settle(share)
+        self.folder.settle(of_syncer)
         if (self.settings.folder / FINAL_FILE).exists():
             last = await asyncio.to_thread(self._evaluate_final)
             if isinstance(last, errors.IslandsError):
@@ -495,7 +495,7 @@ class Coordinator:
             found = self.folder.last_evaluation(self.elapsed_s, "hub", last)
         settings = self.spec.settings
         summary = summarise(
-            self.folder.figures, share, settings=settings, wall_s=self.wall_s, figures=found
+            self.folder.figures, of_syncer, settings=settings, wall_s=self.wall_s, figures=found
         )
         await self._keep_summary(as_json(summary))
         return summary

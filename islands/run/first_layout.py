@@ -147,6 +147,6 @@ class _Desk:
         link.send(Envelope(SUPERVISOR, name, self._sent, body))
 
 
-def _settle(found: "asyncio.Future[FirstLayout | None]", told: FirstLayout | None) -> None:
+def _settle(found: "asyncio.Future[FirstLayout | None]", first: FirstLayout | None) -> None:
     if not found.done():
-        found.set_result(told)
+        found.set_result(first)

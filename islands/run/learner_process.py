@@ -216,7 +216,6 @@ class LearnerProcess:
             raise
 
     async def close(self) -> None:
-        """Write the last entries of the tape."""
         if isinstance(self._tape, FileTape):
             await asyncio.to_thread(self._tape.close)
 

@@ -120,7 +120,6 @@ def estimate(
     step_time_s: float | None = None,
     trainer: memory.TrainerBytes | None = None,
 ) -> Estimate:
-    """Estimate what a run of this layout needs."""
     learners = max(1, learners)
     fragments = len(layout.fragments)
     sizes = [fragment.size * VALUE_BYTES for fragment in layout.fragments]

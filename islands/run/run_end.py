@@ -89,7 +89,7 @@ class RunEnd:
         if end.code == REPLACED and name == SYNCER:
             return ExitResponse.STEP_ASIDE
         if end.code == OF_NO_USE:
-            failure = end.error  # of this process, or told by another
+            failure = end.error  # of this process, or reported by another
             if not isinstance(failure, IslandsError):
                 failure = UserError(f"{name}: {end.sentence or end.told}")
             self._lose(name, failure, end.error, core, awaited)

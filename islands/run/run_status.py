@@ -108,7 +108,7 @@ class RunStatus:
         newest = self.figures.evaluations[-1] if self.figures.evaluations else {}
         return {name: value for name, value in newest.items() if name not in ABOUT}
 
-    def told(self) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         """Return all of it as page, `/status` and `islands status --json` tell it."""
         figures = self.figures
         lines, more = self.learners(LEARNERS_SHOWN)
@@ -126,7 +126,7 @@ class RunStatus:
             "merged_at_all": merged,
             "participation_lately": figures.participation_lately(self.elapsed_s),
             "goodput": figures.goodput(self.wall_s),
-            "learners": [line.told() for line in lines],
+            "learners": [line.fields() for line in lines],
             "more": more,
         }
 
@@ -171,7 +171,7 @@ class LearnerLine:
         steps = self.state in (*TRAINING, NOT_ASKED)
         return self.figures.tokens_per_s if steps else 0.0
 
-    def told(self) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         done = self.figures
         return {
             **_named(self, "name", "state", "silent_s", "tokens_per_s"),

@@ -65,7 +65,6 @@ class LocalSystem(Workload):
         devices_per_learner: int | None = None,
         model_parallel: int = 1,
     ) -> None:
-        """Plan the fragments; start nothing yet."""
         self.task = task
         self.settings = settings
         self.names = (

@@ -20,8 +20,8 @@ from pathlib import Path
 import msgspec
 
 from islands.files.folder_lock import lock_folder
-from islands.files.plain_files import read_plain
 from islands.files.tailing import Tail
+from islands.files.whole_files import read_plain
 from islands.protocol.errors import DONE, FAILED, IslandsError, missing_package, not_installed
 from islands.sinks import SINKS
 from islands.sinks.sink import METRICS, RunFacts, Sink, rows_in, sink_folder

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from islands.files.plain_files import read_plain
+from islands.files.whole_files import read_plain
 
 Row = Mapping[str, object]
 

@@ -29,7 +29,7 @@ def entry(options: SyncerOptions, common: Common) -> int:
 async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
     """Run a syncer whose supervisor is another process; the run spec is fetched from it."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # of an outer optimizer of optax, if there is one
-    from islands.metrics.service import serve_syncer
+    from islands.metrics.sources import serve_syncer
     from islands.protocol.identities import Role
     from islands.run.hosting.hub_requests import Requester, fetch_run_spec
     from islands.run.hosting.process_runtime import (

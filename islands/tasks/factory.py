@@ -14,12 +14,7 @@ from typing import get_type_hints
 
 import msgspec
 
-from islands.protocol.errors import (
-    SettingsError,
-    TaskError,
-    missing_package,
-    not_installed,
-)
+from islands.protocol import errors
 from islands.tasks.source_location import location_of, task_error
 
 TASK_PATH = "ISLANDS_TASK_PATH"
@@ -58,9 +53,9 @@ def find(name: str, allowed: Collection[str] = ()) -> type:
     """Import the class of a task, of a module that ships or that this host's operator allows."""
     module_name, _, class_name = name.partition(":")
     if not module_name or not class_name:
-        raise TaskError(f"task {name!r} is not of the form package.module:Class")
+        raise errors.TaskError(f"task {name!r} is not of the form package.module:Class")
     if not _is_within(module_name, (*SHIPPED, *allowed)):
-        raise TaskError(
+        raise errors.TaskError(
             f"the run names the task {name!r}, whose code this host was not told to run; if you "
             f"trust it, name it yourself: --tasks {module_name} for a learner or an observer, "
             f"--task {name} for other commands"
@@ -68,13 +63,13 @@ def find(name: str, allowed: Collection[str] = ()) -> type:
     try:
         found = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:
-        package = missing_package(error)
+        package = errors.missing_package(error)
         if package is not None:
-            raise TaskError(not_installed(f"task {name!r}", package)) from error
+            raise errors.TaskError(errors.not_installed(f"task {name!r}", package)) from error
         if location_of(error) is not None:  # the file was found, and the mistake is in it
             raise task_error(error, f"task {name!r} fails as it is imported") from error
         searched = ", ".join(dict.fromkeys(str(each.absolute()) for each in data_folders()))
-        raise TaskError(
+        raise errors.TaskError(
             f"task {name!r} cannot be loaded on this host: {error}; besides installed packages, "
             f"{searched} was searched; install it here, or start this process in the folder that "
             "holds it"
@@ -82,7 +77,7 @@ def find(name: str, allowed: Collection[str] = ()) -> type:
     except Exception as error:  # the user's own code may raise anything
         raise task_error(error, f"task {name!r} fails as it is imported") from error
     if not isinstance(found, type):
-        raise TaskError(
+        raise errors.TaskError(
             f"task {name!r} is a {type(found).__name__}, and no class; name a class that is "
             "derived from islands.Task"
         )
@@ -100,7 +95,7 @@ def make(kind: type, name: str, settings: dict[str, object]) -> object:
     except Exception as error:  # the user's own code may raise anything
         if isinstance(error, TypeError) and location_of(error) is None:
             sentence = f"task {name!r} refuses its settings {settings}: {error}"
-            raise TaskError(sentence) from error
+            raise errors.TaskError(sentence) from error
         raise task_error(error, f"task {name!r} cannot be made of {settings}") from error
 
 
@@ -115,9 +110,9 @@ def _typed(name: str, kind: type, settings: dict[str, object]) -> dict[str, obje
             known = [field.name for field in dataclasses.fields(hint)]
             refuses = f"task {name!r} refuses its settings: {key}"
             for unknown in value.keys() - set(known):
-                raise TaskError(f"{refuses}.{unknown} is none of {', '.join(known)}")
+                raise errors.TaskError(f"{refuses}.{unknown} is none of {', '.join(known)}")
             try:
                 typed[key] = msgspec.convert(value, hint)
-            except (msgspec.ValidationError, SettingsError) as error:
-                raise TaskError(f"{refuses}: {error}") from error
+            except (msgspec.ValidationError, errors.SettingsError) as error:
+                raise errors.TaskError(f"{refuses}: {error}") from error
     return typed

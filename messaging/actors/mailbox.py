@@ -19,12 +19,9 @@ T = TypeVar("T")
 class Mailbox(Generic[T]):
     """Messages in the order of their arrival, never more than `capacity` of them.
 
-    It serves any number of writers and exactly one reader, all on the loop's thread.
-
-    Attributes:
-        capacity: `put_nowait` refuses a message when so many wait.
-        room: `wait_room` blocks its caller while so many messages wait; by default the capacity.
-        high_water: The most messages that have ever waited at once (invariant I7).
+    It serves any number of writers and exactly one reader, all on the loop's thread. `put_nowait`
+    refuses a message at the capacity, and `wait_room` blocks its caller at `room`, by default the
+    capacity. `high_water` is the most that have ever waited at once (invariant I7).
     """
 
     def __init__(self, capacity: int, *, room: int | None = None) -> None:

@@ -43,12 +43,10 @@ _HEAD = struct.Struct(">BBBIBI")  # list of 3; 0; uint32 crc; bin32 size
 _HEAD_TAGS = (0x93, 0x00, 0xCE, 0xC6)
 _CHUNK = struct.Struct(">BBBIBQBIBQBI")  # list of 6; 1; crc; uint64 id; uint32; uint64; bin32 size
 _CHUNK_TAGS = (0x96, 0x01, 0xCE, 0xCF, 0xCE, 0xCF, 0xC6)
-_POSITION = struct.Struct(
-    ">QIQ"
-)  # envelope, buffer, offset: the checksum of a chunk covers them too
+_POSITION = struct.Struct(">QIQ")
+"""Envelope, buffer, offset: the checksum of a chunk covers them too."""
 _NUMBER_MASK = 0xFFFF_FFFF
 
-MIN_CHUNK_BYTES = 256
 CHUNK_PREFIX_BYTES = _CHUNK.size
 """Length of a chunk frame up to its data."""
 _ALIGNMENT_BYTES = 64

@@ -86,11 +86,9 @@ class LaneQueue:
 
 
 class Channel:
-    """One direction of a session: from the sender's `send` to the receiver's inbox.
+    """One direction of a session: from the sender's `send` to the inbox of the `receiver`.
 
-    Attributes:
-        receiver: The link at the receiving end, which sets it.
-        held: Whether the direction is cut: envelopes that come due wait for `release`.
+    While it is `held`, the direction is cut: envelopes that come due wait for `release`.
     """
 
     receiver: ChannelEnd

@@ -15,14 +15,10 @@ from messaging.links.link_state import Backoff, DialSettings, Liveness
 
 
 class Dialer:
-    """One session with a peer, over one link after another.
+    """One session with a peer, over one link after another; `link` is the open one, or None.
 
     The callbacks run on the loop and must not block. An exception in one of them is a programming
-    error, which `run` raises.
-
-    Attributes:
-        link: The open link, or None.
-        last_failure: Why dialling failed or a link was lost last, for people; None at first.
+    error, which `run` raises. `last_failure` says why dialling failed or a link was lost last.
     """
 
     def __init__(
@@ -38,18 +34,12 @@ class Dialer:
         settings: DialSettings | None = None,
         room: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Prepare the session; `run` dials.
+        """Prepare the session; `run` dials one of the addresses, in turn, under the name `local`.
 
-        Args:
-            network: The network on which to dial.
-            addresses: One address, or several that are tried in turn.
-            local: Name under which to dial.
-            on_open: Called with each new link; send the first message here.
-            on_envelope: Called with each envelope, in order.
-            on_close: Called once for each link that was opened, with the reason of its end.
-            rng: Source of the jitter.
-            settings: Back-off and timeouts.
-            room: Awaited before each `on_envelope`, until its receiver has room (backpressure).
+        `on_open` is called with each new link (send the first message there), `on_envelope` with
+        each envelope, in order, and `on_close` once for each link, with the reason of its end.
+        `room` is awaited before each envelope, until its receiver has room (backpressure). `rng`
+        draws the jitter.
         """
         self.link: Link | None = None
         self.last_failure: str | None = None

@@ -26,10 +26,8 @@ OWN_PAUSE = 0.25
 class DialSettings:
     """Timeouts of a dialled session, and its back-off.
 
-    Attributes:
-        dial_timeout_s: How long one attempt may take.
-        stable_s: After a session of this length, the wait begins again at `backoff_first_s`.
-        liveness_s: How long the peer may be silent.
+    One attempt may take `dial_timeout_s`, and the peer may be silent for `liveness_s`. After a
+    session of length `stable_s`, the wait begins again at `backoff_first_s`.
     """
 
     backoff_first_s: float = 0.1
@@ -61,11 +59,7 @@ class Backoff:
 
 
 class Liveness:
-    """Whether the peer of one session has been silent for too long.
-
-    Attributes:
-        check_s: When to call `check` next.
-    """
+    """Whether the peer of one session has been silent for too long; `check` is due at `check_s`."""
 
     def __init__(self, liveness_s: float, now_s: float) -> None:
         self.check_s = now_s + liveness_s

@@ -142,8 +142,7 @@ class MemoryListener(BacklogListener[MemoryLink]):
 class MemoryNetwork:
     """Links between names inside one process; see `messaging.links.link.Network`.
 
-    Attributes:
-        conditions: The network between the hosts; None: envelopes arrive at once.
+    Without `conditions` of the network between the hosts, envelopes arrive at once.
     """
 
     def __init__(

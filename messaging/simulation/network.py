@@ -70,9 +70,7 @@ def host_of(address: str) -> str:
 class SimulatedNetwork(MemoryNetwork):
     """Memory links under seeded conditions, and the methods that inject faults.
 
-    Attributes:
-        route: The route between hosts for which `set_route` was not called.
-        carried_bytes: Of all envelopes that were sent, as large as their routes count them.
+    `carried_bytes` are those of all envelopes that were sent, as large as their routes count them.
     """
 
     def __init__(self, rng: random.Random, route: Route | None = None) -> None:

@@ -27,13 +27,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
 from typing import Any, TypeVar
 
-from messaging.errors import (
-    LocalFault,
-    VirtualDeadlock,
-    VirtualLivelock,
-    VirtualTimeError,
-    VirtualTimeLimit,
-)
+from messaging import errors
 
 T = TypeVar("T")
 
@@ -69,11 +63,9 @@ def run_virtual(main: Coroutine[Any, Any, T], *, limit_s: float) -> T:
 
 
 class VirtualTimeLoop(base_events.BaseEventLoop):
-    """Event loop on a virtual clock.
+    """Event loop on a virtual clock, which counts the callbacks that have run as `events`.
 
-    Attributes:
-        events: How many callbacks have run.
-        unhandled: Errors that asyncio would have logged, such as those of tasks nobody awaited.
+    `unhandled` are errors that asyncio would have logged, as those of tasks that nobody awaited.
     """
 
     def __init__(self, *, limit_s: float = float("inf")) -> None:
@@ -134,13 +126,13 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
         """Refuse other threads, whose timing cannot be repeated."""
         owner: int | None = self._thread_id  # type: ignore[attr-defined]
         if owner is not None and owner != threading.get_ident():
-            raise LocalFault("the virtual loop has one thread: run compute inline on it")
+            raise errors.LocalFault("the virtual loop has one thread: run compute inline on it")
         return self.call_soon(callback, *args, context=context)
 
     def run_in_executor(
         self, executor: object, func: Callable[..., T], *args: object
     ) -> asyncio.Future[T]:
-        raise LocalFault("the virtual loop has one thread: run compute inline on it")
+        raise errors.LocalFault("the virtual loop has one thread: run compute inline on it")
 
     def create_task(  # type: ignore[override]
         self,
@@ -179,7 +171,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
                 ended = self.create_future()
                 task.add_done_callback(lambda _, ended=ended: ended.set_result(None))
                 self._events_at_instant = 0
-                with contextlib.suppress(VirtualTimeError):  # the task ignores its cancellation
+                with contextlib.suppress(errors.VirtualTimeError):  # it ignores its cancellation
                     self.run_until_complete(ended)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
@@ -225,7 +217,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
         if not ready:
             self._jump()
         elif self._events_at_instant > MAX_EVENTS_PER_INSTANT:
-            raise VirtualLivelock(
+            raise errors.VirtualLivelock(
                 f"{self._events_at_instant} callbacks at {self._now_s} s without end; "
                 f"{self._who_waits()}"
             )
@@ -243,10 +235,12 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
             heapq.heappop(self._timers)
             self._cancelled_timers -= 1
         if not self._timers:
-            raise VirtualDeadlock(f"nothing is ready and no timer is set; {self._who_waits()}")
+            raise errors.VirtualDeadlock(
+                f"nothing is ready and no timer is set; {self._who_waits()}"
+            )
         when = self._timers[0][0]
         if when > self._limit_s:
-            raise VirtualTimeLimit(f"not done after {self._limit_s} s; {self._who_waits()}")
+            raise errors.VirtualTimeLimit(f"not done after {self._limit_s} s; {self._who_waits()}")
         if when > self._now_s:
             self._now_s = when
             self._events_at_instant = 0
@@ -263,5 +257,5 @@ def _collect(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     assert isinstance(loop, VirtualTimeLoop)
     error = context.get("exception")
     if not isinstance(error, BaseException):
-        error = LocalFault(str(context.get("message", "asyncio reported a problem")))
+        error = errors.LocalFault(str(context.get("message", "asyncio reported a problem")))
     loop.unhandled.append(error)

@@ -91,12 +91,10 @@ class BulkQueue:
 
 
 class BulkSocket:
-    """The bulk socket of a session.
+    """The bulk socket of a session, which sends the envelope of this `topic` now.
 
-    Attributes:
-        topic: Topic of the envelope that is being sent.
-        quiet_out: Consecutive keepalive checks without an echo while a mark awaited one.
-        quiet_in: Consecutive keepalive checks during which the same message was arriving.
+    `quiet_out` are consecutive keepalive checks without an echo while a mark awaited one;
+    `quiet_in` those during which the same message was arriving.
     """
 
     def __init__(self, socket: BulkProtocol, settings: WebsocketSettings) -> None:

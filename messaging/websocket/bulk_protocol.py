@@ -54,12 +54,10 @@ class Owner(Protocol):
 
 
 class BulkProtocol(asyncio.BufferedProtocol):
-    """One bulk socket, from its takeover to its loss.
+    """One bulk socket, from its takeover until its connection is gone (`lost`).
 
-    Attributes:
-        lost: Set once the connection is gone.
-        messages: How many messages have arrived whole.
-        beats: Signs of life since the last keepalive check; more than `BEATS_MAX` are a fault.
+    `messages` have arrived whole. `beats` are signs of life since the last keepalive check; more
+    than `BEATS_MAX` are a fault.
     """
 
     def __init__(

@@ -52,12 +52,10 @@ MARK_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A mark that was sent and whose echo has not come.
+    """A mark that was sent after so many bytes, and whose echo has not come.
 
-    Attributes:
-        sent_bytes: All bytes sent before the mark.
-        in_flight: Bytes sent since the last echoed mark, at the time of this one.
-        fresh: Whether its passage becomes the new least, because little was in flight.
+    `in_flight` are the bytes since the last echoed mark at its time. The passage of a `fresh` one
+    becomes the new least, because little was in flight.
     """
 
     number: int
@@ -68,11 +66,9 @@ class Mark:
 
 
 class CongestionWindow:
-    """How many bytes one bulk socket may have in flight.
+    """How many bytes (`window`) one bulk socket may have in flight.
 
-    Attributes:
-        window: The bytes that may be in flight.
-        delay_s: Delay by queueing, according to the last echo.
+    `delay_s` is the delay by queueing, according to the last echo.
     """
 
     def __init__(self, allowed_s: float, chunk_bytes: int) -> None:

@@ -57,11 +57,9 @@ def check_address(address: str) -> URL:
 
 
 class Target(NamedTuple):
-    """Where and how a listener is dialled.
+    """Where and how a listener is dialled: the `Authorization` header `shown` to it, if any.
 
-    Attributes:
-        shown: Value of the `Authorization` header; None: nothing is shown.
-        certified: Name that the listener's certificate must hold; None: that of the URL.
+    Its certificate must hold the name `certified`; None: that of the URL.
     """
 
     url: URL

@@ -72,13 +72,10 @@ class WebsocketLink:
     ) -> None:
         """Make a link from open sockets; it sends and receives while `run` runs.
 
-        Args:
-            names: The names of this end and of the other.
-            allocate: Returns the buffers for arriving payloads.
-            turns: The reading budget that all links of this process share.
-            admitted: Called when the peer is admitted, and no bulk is read before; None: the peer
-                counts as admitted.
-            report: Called with a sentence about each protocol violation of the peer.
+        The names are those of this end and of the other. `allocate` returns the buffers for
+        arriving payloads. `admitted` is called when the peer is admitted, and no bulk is read
+        before; None: it counts as admitted. `report` is called with a sentence about each protocol
+        violation.
         """
         self.local, self.remote = names
         self.host = control.host

@@ -71,15 +71,11 @@ class WebsocketNetwork:
     ) -> None:
         """Make a network that can dial; `open` lets it listen too.
 
-        Args:
-            message_types: Dataclasses that may be the body of an envelope, on both sides.
-            settings: Capacities and timeouts.
-            secret: This process shows it when dialling, and demands it when dialled; a keyring has
-                another one for each peer.
-            server_tls: TLS context of the server; None: it listens without TLS.
-            client_tls: Dial wss:// with these authorities and certificates; None: the system's.
-            limits: The most that a peer may send.
-            report: Called with a sentence about each peer that is refused or misbehaves.
+        The message types may be the body of an envelope, on both sides. The secret is shown when
+        dialling, and demanded when dialled; a keyring has another one for each peer. Without
+        `server_tls` it listens without TLS; without `client_tls` it dials wss:// with the system's
+        authorities. `report` is called with a sentence about each peer that is refused or
+        misbehaves.
         """
         self._settings = settings or WebsocketSettings()
         self._secret = secret

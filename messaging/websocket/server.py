@@ -55,11 +55,9 @@ GO, READY = "go", "ready"
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A connection as a site sees it.
+    """A connection as a site sees it; `ending` is set when this server ends.
 
-    Attributes:
-        stay: Lets the connection stay beyond `handshake_s`, with the trust level of a guest.
-        ending: Is set when this server ends, and every answer with it.
+    `stay` lets the connection stay beyond `handshake_s`, with the trust level of a guest.
     """
 
     stay: Callable[[], None]
@@ -76,11 +74,9 @@ admission of the peer. It returns an event that is set when the session has ende
 
 
 class Refused(Exception):  # noqa: N818 (it says what has happened)
-    """A request is refused.
+    """A request is refused, by an answer of this HTTP status.
 
-    Attributes:
-        status: HTTP status of the answer.
-        expected: Whether honest peers send such requests now and then, so that none is reported.
+    It is `expected` if honest peers send such requests now and then, so that none is reported.
     """
 
     def __init__(self, status: HTTPStatus, sentence: str, *, expected: bool = False) -> None:
@@ -136,16 +132,10 @@ class SessionServer(web.Server):
         welcome: Welcome,
         report: Callable[[str], None],
     ) -> None:
-        """Make an HTTP server.
+        """Make an HTTP server, without TLS unless a context is given.
 
-        Args:
-            settings: Limits and timeouts.
-            secret: Peers must show it; None lets every peer in.
-            codec: Knows the longest message.
-            tls: TLS context of the server; None: connections use no TLS.
-            check_listener: Raises `Refused` if the listener of a name takes no further session.
-            welcome: Takes complete sessions.
-            report: Called with a sentence about each refusal.
+        Peers must show the secret; None lets every peer in. `check_listener` raises `Refused` if
+        the listener of a name takes no further session, and `welcome` takes complete sessions.
         """
         super().__init__(self._answer)
         self.sites: list[Site] = []

@@ -24,11 +24,9 @@ KEEPALIVE_S = 20
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """An open websocket of aiohttp.
+    """An open websocket of aiohttp, dialled from `host`; None if this process dialled it.
 
-    Attributes:
-        abort: Ends the connection at once, whatever waits in its buffers.
-        host: Address from which it was dialled; None if this process dialled it.
+    `abort` ends the connection at once, whatever waits in its buffers.
     """
 
     socket: WebSocket

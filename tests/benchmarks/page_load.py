@@ -27,7 +27,7 @@ from islands.files.tape_writing import HEAD
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
 from islands.page import server
-from islands.page.report import write_report
+from islands.page.messages import write_report
 from islands.page.server import LiveRun, PageSite
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.protocol.messages.registry import MESSAGE_TYPES

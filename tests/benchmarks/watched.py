@@ -21,7 +21,7 @@ from islands.lab.toys.toy_workload import Accelerator
 from islands.layout.loop_layout import LoopLayout
 from islands.loops.join import enter, membership
 from islands.metrics.site import METRICS
-from islands.page.server import PLACE, PROTOCOL
+from islands.page.server import PATH, PROTOCOL
 from tests.benchmarks.own_loop import FRAGMENTS, WARM_STEPS, Parameters, hub, stepping, window
 from tests.benchmarks.step_overhead import AIM, MIB, upper_bound
 
@@ -55,7 +55,7 @@ class Onlookers:
 
 
 async def view(session: aiohttp.ClientSession, address: str, sees: asyncio.Event) -> None:
-    place = f"http://{address}{PLACE}live"
+    place = f"http://{address}{PATH}live"
     async with session.ws_connect(place, protocols=[PROTOCOL], max_msg_size=0) as socket:
         async for message in socket:
             if "page.figures" in message.data:

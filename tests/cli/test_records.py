@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from islands.cli.__main__ import main
-from islands.cli.logs import line_of
+from islands.cli.records import line_of
 from islands.run.records.pictures import COLOURS, plot
 from islands.run.records.run_curves import curves_of
 from tests.page.run_folder import make_run

@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from islands.costs.bill import HUB, Stay, bill_of
-from islands.costs.bill_table import COLUMNS, ISLANDS_SHOWN, amount, as_json, table_of
+from islands.costs.bill import COLUMNS, HUB, ISLANDS_SHOWN, Stay, amount, as_json, bill_of, table_of
 from islands.costs.prices import Machines
 from tests.costs.test_prices import prices_of
 

@@ -13,8 +13,8 @@ from islands.engines.engine import (
     JobState,
     RunMark,
     Unplaceable,
+    end_in_words,
     make_engine,
-    told_of,
 )
 from islands.engines.kubernetes import Kubernetes
 from islands.engines.needs import Needs
@@ -127,7 +127,7 @@ def test_a_job_that_failed_is_listed_with_its_exit_code(
     failed = {"type": "Failed", "status": "True", "message": "jobset failed"}
     api.objects["jobsets"][job]["status"] = {"conditions": [failed]}
     (found,) = engine.list()
-    assert told_of(found) == "exit code 2: there is no task"
+    assert end_in_words(found) == "exit code 2: there is no task"
 
 
 def test_an_exceeded_quota_is_told_in_its_own_words(api: KubernetesApi, engine: Kubernetes) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from islands.engines.engine import EngineAway, Job, JobState, Unplaceable, told_of
+from islands.engines.engine import EngineAway, Job, JobState, Unplaceable, end_in_words
 from islands.engines.kubernetes import refusal
 from islands.engines.kubernetes_jobs import jobs_of, podless
 
@@ -63,7 +63,7 @@ def test_a_job_that_is_deleted_is_ending_on_purpose() -> None:
 
 def test_a_job_whose_hosts_ended_in_order_has_ended_with_0() -> None:
     found = job(jobset(("Completed", "jobset completed successfully")), pod("Succeeded"))
-    assert (found.state, found.code, told_of(found)) == (JobState.ENDED, 0, "")
+    assert (found.state, found.code, end_in_words(found)) == (JobState.ENDED, 0, "")
 
 
 # --- why it waits -------------------------------------------------------------------------------
@@ -124,7 +124,9 @@ def test_a_mistake_ends_with_its_exit_code_and_last_line() -> None:
     )
     found = job(jobset(("Failed", "jobset failed due to one or more job failures")), *pods)
     assert found.state is JobState.ENDED
-    assert told_of(found) == "exit code 2: python -m islands.learner: the task has no field rows"
+    assert (
+        end_in_words(found) == "exit code 2: python -m islands.learner: the task has no field rows"
+    )
 
 
 def test_the_last_of_several_failures_is_told() -> None:
@@ -133,12 +135,12 @@ def test_the_last_of_several_failures_is_told() -> None:
         pod("Failed", state=ended(137, "", "OOMKilled", at="2026-11-25T12:05:00Z")),
     )
     found = job(jobset(("Failed", "")), *pods)
-    assert told_of(found) == "exit code 137: OOMKilled on node-1: exit code 137"
+    assert end_in_words(found) == "exit code 137: OOMKilled on node-1: exit code 137"
 
 
 def test_a_failure_without_pods_is_told_in_jobsets_words() -> None:
     found = job(jobset(("Failed", "jobset failed due to one or more job failures")))
-    assert told_of(found) == "ended: jobset failed due to one or more job failures"
+    assert end_in_words(found) == "ended: jobset failed due to one or more job failures"
 
 
 def test_restarts_are_counted_by_rank_and_by_job() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from islands.engines.engine import EngineAway, Island, JobState, RunMark, Unplaceable, told_of
+from islands.engines.engine import EngineAway, Island, JobState, RunMark, Unplaceable, end_in_words
 from islands.engines.needs import Needs, read_islands
 from islands.engines.ray import Ray, Record, job_of, refusal, request_of, script_of, settings_of
 from islands.protocol.errors import SettingsError
@@ -77,7 +77,7 @@ def test_the_end_of_a_job_is_told_in_its_own_words(
     """Ray may write a line of its own after those of the command."""
     job = job_of(record(status, message, error_type=kind, driver_exit_code=code), asked=False)
     assert (job.state, job.code, job.began) == (JobState.ENDED, code, True)
-    assert told_of(job) == told
+    assert end_in_words(job) == told
 
 
 def test_a_job_that_ray_lets_wait_no_longer_never_began() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from islands.engines.engine import EngineAway, Island, Job, JobState, RunMark, told_of
+from islands.engines.engine import EngineAway, Island, Job, JobState, RunMark, end_in_words
 from islands.engines.needs import Needs
 from islands.engines.ray import Ray
 from tests.engines.ray_cluster import MISSING, RayCluster, begun, cluster_of, gone
@@ -87,8 +87,8 @@ async def test_islands_are_jobs_that_another_hub_finds(cluster: RayCluster, tmp_
     assert await place(second, island("kept-0", "sleep 1001", setup=(told,))) == kept
     jobs = await until(second, are(JobState.ENDED, "failed-0", "done-0"))
     assert await begun("1001"), "an attempt that is made again is the same job"
-    assert told_of(jobs["failed-0"]) == "exit code 3: no disk"
-    assert told_of(jobs["done-0"]) == ""
+    assert end_in_words(jobs["failed-0"]) == "exit code 3: no disk"
+    assert end_in_words(jobs["done-0"]) == ""
     assert (len(jobs), jobs["wide-0"].state) == (6, JobState.WAITING)
     assert jobs["wide-0"].why.startswith("Job has not started yet. It may be waiting for resources")
     assert (tmp_path / "told").read_text().split() == [SECRET]
@@ -102,7 +102,7 @@ async def test_islands_are_jobs_that_another_hub_finds(cluster: RayCluster, tmp_
     jobs = await until(second, are(JobState.ENDED, "asked-0", "wide-0", "killed-0"))
     assert [jobs[name].cancelled for name in ("asked-0", "wide-0")] == [True, True]
     assert (tmp_path / "left").exists(), "it had time to leave"
-    assert "supervisor" in told_of(jobs["killed-0"])
+    assert "supervisor" in end_in_words(jobs["killed-0"])
     await gone("1002")
 
     again = await place(second, island("killed-0", "sleep 1003", attempt=2))
@@ -110,7 +110,7 @@ async def test_islands_are_jobs_that_another_hub_finds(cluster: RayCluster, tmp_
     await until(second, are(JobState.RUNNING, "killed-0"))
     os.kill(parent_of(await begun("1003")), signal.SIGKILL)  # the supervising actor's process
     jobs = await until(second, are(JobState.ENDED, "killed-0"))
-    assert "its worker process has died" in told_of(jobs["killed-0"])
+    assert "its worker process has died" in end_in_words(jobs["killed-0"])
     await end(second, kept, at_once=True)
     await until(second, are(JobState.ENDED, "kept-0"))
     await end(second, kept)  # it has ended already

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from islands.cli.__main__ import main
-from islands.files.plain_files import open_plain, read_plain
+from islands.files.whole_files import open_plain, read_plain
 from tests.page.run_folder import make_run
 
 LIMIT_S = 60

@@ -25,11 +25,9 @@ from islands.cli.parsing import parse
 from islands.cli.run import make_hub
 from islands.files.tailing import Tail
 from islands.lab.faults.proxy import HOST, free_port
-from islands.metrics.service import metrics_served
 from islands.metrics.site import METRICS, STATUS
-from islands.metrics.sources import HubSource
-from islands.page.messages import encoded, live_figures
-from islands.page.report import run_lines
+from islands.metrics.sources import HubSource, metrics_served
+from islands.page.messages import encoded, live_figures, run_lines
 from islands.page.server import PROTOCOL, show_page
 from islands.protocol.settings.run import Timing
 from islands.run.coordinator import Coordinator

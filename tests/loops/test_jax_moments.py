@@ -14,7 +14,7 @@ from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
 from islands.loops import own_model
 from islands.loops.jax_parameters import JaxMoments, JaxParameters, shared_path
-from islands.model.compiled_functions import CompiledFunctions
+from islands.model.placement import CompiledFunctions
 from islands.protocol.errors import InvariantError, TaskError
 from islands.protocol.settings.run import RunSettings
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf, read
-from islands.model.compiled_functions import CompiledFunctions
 from islands.model.jax_model import JaxModel
+from islands.model.placement import CompiledFunctions
 from islands.protocol.errors import InvariantError, TaskError
 from islands.protocol.settings.choices import Adoption
 

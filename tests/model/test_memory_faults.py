@@ -6,7 +6,7 @@ import pytest
 
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
-from islands.model.memory_faults import (
+from islands.model.memory import (
     compute_failure,
     host_memory_bytes,
     hub_lacks,

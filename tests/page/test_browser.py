@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from islands.page.report import write_report
+from islands.page.messages import write_report
 from tests.browser import (
     PHONE,
     SCHEMES,

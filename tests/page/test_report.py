@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from islands.cli.__main__ import main
-from islands.page.messages import POINTS_MOST, encoded, of_curves, thinned
-from islands.page.report import run_lines
+from islands.page.messages import POINTS_MOST, encoded, of_curves, run_lines, thinned
 from islands.page.site_files import IMPORT, MODULES, SERVED, bundle, content_of, single_page
 from islands.run.records.figures import restored
 from islands.run.records.run_curves import curves_of

@@ -35,7 +35,6 @@ class HubAddress:
 
 
 def write_hub_address(folder: Path, address: HubAddress) -> None:
-    """Write the hub's address; a concurrent reader finds the old file or the new one."""
     write_sealed(folder / HUB_FILE, msgspec.json.encode(address))
 
 

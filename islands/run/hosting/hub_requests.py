@@ -47,7 +47,7 @@ async def fetch_run_spec(
 ) -> tuple[RunSpec, RunPlan]:
     """Ask the addresses in turn, again and again, until one answers.
 
-    Each address is tried at least once within `wait_s`; `say` is told why there is no answer yet,
+    Each address is tried at least once within `wait_s`; `say` hears why there is no answer yet,
     whenever the reason changes. A run that has no layout yet is sent that of the user's own loop;
     without one, another loop has to do that. From then on the network allows messages as large as
     the run's.

@@ -24,9 +24,8 @@ from islands.protocol.membership import Credentials
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import ProcessBegan, Waits
-from islands.run.hosting.standard_streams import LossyOutput
+from islands.run.hosting.standard_streams import LossyOutput, fitted
 from islands.run.hosting.watchdog import Stalls, Watchdog
-from islands.run.hosting.wrapping import fitted
 from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.settings.run_spec import RunPlan, RunSpec
 from messaging.actors.scope import Scope
@@ -48,7 +47,7 @@ SIGNALLED = 130
 SAME_SIGNAL_S = 0.5
 """Signals within so short a time are one: a process and its group may be signalled beside it."""
 FAILURES_SAID = 32
-"""At most this many failures are told: more, such as one for each record, would say nothing new."""
+"""At most this many failures are shown: more, as one for each record, would say nothing new."""
 
 
 STALLS: ContextVar[Stalls] = ContextVar("STALLS")
@@ -152,10 +151,10 @@ def on_ending_signals(handler: Callable[[str], object]) -> Iterator[None]:
 
 def token_of(connecting: ConnectOptions) -> Secret | None:
     """Return the run's token from its file or the environment; None if there is none."""
-    told = Secret.from_env("ISLANDS_TOKEN", os.environ)
+    given = Secret.from_env("ISLANDS_TOKEN", os.environ)
     named = connecting.token_file or os.environ.get("ISLANDS_TOKEN_FILE")
-    if connecting.token_file is None and told is not None:
-        return told
+    if connecting.token_file is None and given is not None:
+        return given
     if named is None:
         return None
     secret = Secret.read(Path(named))
@@ -207,10 +206,10 @@ def credentials_of(run_name: str, path: Path, begun: str = "") -> Credentials:
 
 def compiled_folder() -> Path | None:
     """Return the cache of compiled functions of all this user's runs; JAX's own setting wins."""
-    told = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    chosen = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
-        folder = Path(told) if told else Path(cache).expanduser() / "islands" / "compiled"
+        folder = Path(chosen) if chosen else Path(cache).expanduser() / "islands" / "compiled"
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):
         return None

@@ -1,4 +1,4 @@
-"""Standard streams that end no process: closed, full, hung up, or lacking letters."""
+"""Standard streams that end no process: closed, full, hung up, or lacking letters; and lines."""
 
 import contextlib
 import errno
@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from shutil import get_terminal_size
+from textwrap import TextWrapper
 from typing import TextIO, cast
 
 READER_GONE = (errno.EPIPE, errno.EIO)
@@ -99,3 +101,15 @@ def _lead_nowhere(stream: TextIO) -> None:
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, stream.fileno())
         os.close(nothing)
+
+
+def wrapped(text: str, columns: int) -> str:
+    """Break long lines between words; a command, which is indented, stays whole to be copied."""
+    whole = TextWrapper(columns, break_long_words=False, break_on_hyphens=False)
+    lines = text.split("\n")
+    return "\n".join(line if line.startswith(" ") else whole.fill(line) for line in lines)
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """Return a text as it is printed to a stream: wrapped if that is a terminal."""
+    return wrapped(text, get_terminal_size().columns) if stream.isatty() else text

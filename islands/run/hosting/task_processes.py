@@ -33,7 +33,7 @@ class _Entry:
 class ProcessTable:
     """The actors that run now, by the names of their processes.
 
-    `make` builds the actor of a name at each start; `ended` is told how a process ended, whether by
+    `make` builds the actor of a name at each start; `ended` hears how a process ended, whether by
     itself or killed.
     """
 

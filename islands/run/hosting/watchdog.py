@@ -1,4 +1,4 @@
-"""Watchdog heartbeats for systemd, and what people are told of the event loop's stalls.
+"""Watchdog heartbeats for systemd, and reports of the event loop's stalls.
 
 A timer of the event loop sends the heartbeats, so a loop that hangs sends none and systemd restarts
 the process: a hang is the one fault that a process cannot handle itself. The lateness of the same
@@ -61,7 +61,7 @@ class Notifier:
 class Watchdog:
     """The heartbeat of an event loop.
 
-    `stalled` is told for how many seconds the loop stalled, once it goes on; not of less than
+    `stalled` is called with how many seconds the loop stalled, once it goes on; not of less than
     `stall_s`.
     """
 
@@ -122,8 +122,8 @@ class Watchdog:
 class Stalls:
     """Tells a person that the event loop stalled, and what to do; every `STALLS_TOLD_S` at most.
 
-    Nobody is told while this process, or one beside it, is `starting`: importing and compiling take
-    the time then.
+    Nothing is reported while this process, or one beside it, is `starting`: importing and compiling
+    take the time then.
     """
 
     def __init__(self, say: Callable[[str], object], clock: Clock) -> None:

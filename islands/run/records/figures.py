@@ -49,7 +49,7 @@ GONE_PROCESSES_KEPT = 4096
 EVENTS_KEPT = 8
 STATES_KEPT = 256
 LATELY_S = 60
-"""Seconds over which participation is told beside that of the whole run."""
+"""Seconds over which participation is shown beside that of the whole run."""
 SPEED_SAMPLES = 32
 SPEED_WINDOW_S = 15.0
 SPEED_SAMPLES_LEAST = 3
@@ -161,7 +161,7 @@ class LearnerFigures(msgspec.Struct):
         for name in ("stepping_s", "waited_s"):
             more = getattr(part, name) - getattr(before, name)
             setattr(self, name, max(0.0, min(LARGEST_DRAWN, getattr(self, name) + more)))
-        self.gaps.merge(((index, -told) for index, told in before.gap_bins), 0.0)
+        self.gaps.merge(((index, -count) for index, count in before.gap_bins), 0.0)
         self.gaps.merge(part.gap_bins, part.gap_largest_s)
 
     @property

@@ -16,8 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.files.plain_files import open_plain
-from islands.files.whole_files import atomic_write
+from islands.files.whole_files import atomic_write, open_plain
 from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, VALUE_BYTES, Layout
 from islands.protocol.errors import DiskError, UserError
 from islands.protocol.identities import FinalVersions
@@ -91,11 +90,11 @@ def _write(
     for name, shape in shapes.items():
         start, end = end, end + VALUE_BYTES * prod(shape)
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": (start, end)}
-    told = json.dumps(header).encode()
-    told += b" " * (-len(told) % HEADER_MULTIPLE)
+    encoded = json.dumps(header).encode()
+    encoded += b" " * (-len(encoded) % HEADER_MULTIPLE)
     try:
         with atomic_write(path) as file:
-            file.write(len(told).to_bytes(8, "little") + told)
+            file.write(len(encoded).to_bytes(8, "little") + encoded)
             for array in arrays:
                 file.write(np.ascontiguousarray(array, "<f4").reshape(-1).view(np.uint8).data)
     except OSError as error:
@@ -105,8 +104,8 @@ def _write(
 def described(path: Path | str) -> dict[str, object]:
     """Return the metadata of a file of parameters, with JSON decoded."""
     with _opened(_file(path), NOT_WRITTEN) as file:
-        told = file.metadata() or {}
-    return {key: json.loads(text) if key in AS_JSON else text for key, text in told.items()}
+        metadata = file.metadata() or {}
+    return {key: json.loads(text) if key in AS_JSON else text for key, text in metadata.items()}
 
 
 def load_model(path: Path | str, like: "PyTree" = None) -> "PyTree":
@@ -181,9 +180,9 @@ def fitted(
     missing = [name for name in wanted if name not in names and name not in at_rest]
     extra = [name for name in sorted(names) if name not in wanted]
     if missing or extra:
-        told = [f"lacks {_some(missing)}"] if missing else []
-        told += [f"holds {_some(extra)}, which the model has not"] if extra else []
-        raise UserError(f"{path} is of another model: it {' and '.join(told)}")
+        faults = [f"lacks {_some(missing)}"] if missing else []
+        faults += [f"holds {_some(extra)}, which the model has not"] if extra else []
+        raise UserError(f"{path} is of another model: it {' and '.join(faults)}")
 
     def leaves() -> Iterator[NDArray[np.float32]]:
         for name, shape in wanted.items():

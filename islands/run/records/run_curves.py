@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from islands.files.growing_files import older
-from islands.files.plain_files import open_plain
+from islands.files.whole_files import open_plain
 from islands.protocol.errors import unusable
 from islands.run.records.figures import ABOUT, Curve, drawable
 

@@ -83,7 +83,7 @@ class RunFolder:
     """The files of one run. It is also the tape on which all actors record.
 
     `fragments` is P of the plan, by which merged tokens are compared with processed ones. A file
-    that grows with the run is rotated at `limit_bytes`. `say` is told when a file cannot be
+    that grows with the run is rotated at `limit_bytes`. `say` is called when a file cannot be
     written, and when it can again, also from another thread.
     """
 
@@ -97,7 +97,6 @@ class RunFolder:
         limit_bytes: int = LIMIT_BYTES,
         say: Callable[[str], object] = nobody,
     ) -> None:
-        """Make the folder, and write settings and versions."""
         self.path = path
         self._settings = settings
         self._fragments = fragments
@@ -124,8 +123,8 @@ class RunFolder:
             )
         try:
             make_private(path)
-            told = msgspec.json.format(msgspec.json.encode(settings))
-            replace_file(path / "settings.json", told)
+            text = msgspec.json.format(msgspec.json.encode(settings))
+            replace_file(path / "settings.json", text)
             replace_file(path / "versions.json", (json.dumps(versions(), indent=2) + "\n").encode())
             for name in GROWING:
                 (path / name).touch()
@@ -185,8 +184,8 @@ class RunFolder:
             case rounds.Closing(reason):
                 self.figures.ending = reason
             case processes.Damaged(files):
-                told = ", ".join(files)
-                self._say(f"{actor}: damaged or missing: {told}; the run goes on without")
+                names = ", ".join(files)
+                self._say(f"{actor}: damaged or missing: {names}; the run goes on without")
             case rounds.DataEnded(passes, shards):
                 self._warn("data", DATA_ENDED.format(shards) if passes else "")
             case _:
@@ -217,10 +216,10 @@ class RunFolder:
             known = self.figures.learners.get(entry.name)
             if known is not None and known.diverged:
                 return
-        told = sentence(actor, entry, known=known is not None and known.incarnations > 0)
-        if told and told != self._shown:
-            self._shown = told
-            self.figures.events.append(f"{at_s:7.1f} s  {told}")
+        text = sentence(actor, entry, known=known is not None and known.incarnations > 0)
+        if text and text != self._shown:
+            self._shown = text
+            self.figures.events.append(f"{at_s:7.1f} s  {text}")
 
     def _on_paused(self, at_s: float, *, paused: bool) -> None:
         self.figures.work.pause(at_s, paused=paused)
@@ -269,8 +268,8 @@ class RunFolder:
             figures.leave(self.earlier_s + at_s)
             self.figures.depart(name)
 
-    def _warn(self, kind: str, told: str) -> None:
-        self._warnings[kind] = told
+    def _warn(self, kind: str, text: str) -> None:
+        self._warnings[kind] = text
         self.figures.warning = "; ".join(filter(None, self._warnings.values()))
 
     def _log_entry(self, at_s: float, actor: str, entry: Entry) -> None:
@@ -427,12 +426,12 @@ class RunFolder:
         del self.figures.evaluations[:-POINTS_KEPT]
         self._row("evaluation", at_s, row)
 
-    def settle(self, share: SyncerShare) -> None:
-        """Take over what the ledger says at the run's end; an old syncer's share lacks names."""
-        figures, rows = self.figures, share["ledger"]["fragments"]
-        if "learners" in share:
-            figures.settle(share["tokens"], share["learners"])
-            figures.merges, figures.settled_yield = share["merges"], share["yield"]
+    def settle(self, of_syncer: SyncerShare) -> None:
+        """Take over what the ledger says at the run's end, unless the syncer sent nothing."""
+        figures, rows = self.figures, of_syncer["ledger"]["fragments"]
+        if "learners" in of_syncer:
+            figures.settle(of_syncer["tokens"], of_syncer["learners"])
+            figures.merges, figures.settled_yield = of_syncer["merges"], of_syncer["yield"]
             figures.merged_tokens = min(TOTAL_MAX, sum(row["applied"] for row in rows))
             self._heard = figures.heard
 

@@ -55,7 +55,6 @@ class RunValues:
 
 
 def newest_values(folder: Path) -> RunValues:
-    """Read the newest values that a run's folder holds."""
     require_folder(folder)
     held = read(folder)
     if held is not None and (folder / JOURNAL).is_dir():
@@ -117,20 +116,22 @@ def _newest_record(slots: Slots, name: str, folder: Path) -> Record | None:
 
 
 def _exported(file: Path, plan: RunPlan | None) -> RunValues:
-    told = described(file)
+    metadata = described(file)
     try:
-        settings = msgspec.convert(told["settings"], RunSettings)
-        task, arguments = str(told["task"]), msgspec.convert(told["task_settings"], dict)
-        texts = msgspec.convert(told["versions"], tuple[str, ...])
+        settings = msgspec.convert(metadata["settings"], RunSettings)
+        task, arguments = str(metadata["task"]), msgspec.convert(metadata["task_settings"], dict)
+        texts = msgspec.convert(metadata["versions"], tuple[str, ...])
         versions = tuple(Version(*map(int, text.split("."))) for text in texts)
-        cut = FinalVersions(str(told["reason"]), msgspec.convert(told["tokens"], int), versions)
+        cut = FinalVersions(
+            str(metadata["reason"]), msgspec.convert(metadata["tokens"], int), versions
+        )
     except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
         raise UserError(
             f"{file} does not say of which run it is ({type(error).__name__}: {error}); "
             "it must be a file that islands has written"
         ) from error
     spec = RunSpec(settings, task, arguments)
-    return RunValues(spec, cut, load_model(file), file, str(told.get("fingerprint", "")), plan)
+    return RunValues(spec, cut, load_model(file), file, str(metadata.get("fingerprint", "")), plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,6 @@ def model_of(found: RunValues, task: str | None, overrides: dict[str, object]) -
     values = fitted(found.arrays, found.arrays.__getitem__, layout, found.source)
     differs = ""
     if layout.fingerprint != found.fingerprint:
-        told = None if found.plan is None else layout.first_difference(found.plan.layout)
-        differs = told or "the layouts have unlike fingerprints"
+        difference = None if found.plan is None else layout.first_difference(found.plan.layout)
+        differs = difference or "the layouts have unlike fingerprints"
     return RunModel(spec, workload, values, differs)

@@ -80,7 +80,7 @@ def share_of(syncer: SyncerState) -> SyncerShare:
 
 def summarise(
     telemetry: RunFigures,
-    share: SyncerShare,
+    of_syncer: SyncerShare,
     *,
     settings: RunSettings,
     wall_s: float,
@@ -109,7 +109,7 @@ def summarise(
         "bytes_up": telemetry.bytes_up,
         "bytes_down": telemetry.bytes_down,
     }
-    ledger = share["ledger"]
+    ledger = of_syncer["ledger"]
     parts = len(ledger.get("fragments", [])) or 1
     learners = {
         name: {
@@ -125,10 +125,11 @@ def summarise(
         }
         for name, learner in [*rows, *([(OTHERS, gone.counted)] if gone.counted.tokens else [])]
     }
-    diverged = str(share.get("reason")).startswith(DIVERGED)  # the reason has the advice already
-    of_yield = "" if diverged else advice(Outcome.of(share, telemetry.learners), settings)
+    # A reason of divergence has its advice already.
+    diverged = str(of_syncer.get("reason")).startswith(DIVERGED)
+    of_yield = "" if diverged else advice(Outcome.of(of_syncer, telemetry.learners), settings)
     advices = " ".join(filter(None, (of_yield, data_advice(data_wait))))
-    rest = {key: value for key, value in share.items() if key not in ("ledger", "learners")}
+    rest = {key: value for key, value in of_syncer.items() if key not in ("ledger", "learners")}
     return {**figures, **rest, **counted, "advice": advices, "ledger": ledger, "learners": learners}
 
 
@@ -153,17 +154,17 @@ class Outcome:
     belated_by: str = ""
 
     @classmethod
-    def of(cls, share: SyncerShare, learners: Mapping[str, LearnerFigures]) -> "Outcome":
-        rows = share["ledger"].get("fragments", [])
+    def of(cls, of_syncer: SyncerShare, learners: Mapping[str, LearnerFigures]) -> "Outcome":
+        rows = of_syncer["ledger"].get("fragments", [])
         processed = max(1, sum(row["processed"] for row in rows))
         fates = [key for key in (rows[0] if rows else {}) if key != "processed"]
         steps = [learner.steps for learner in learners.values() if learner.steps]
         return cls(
             {fate: sum(row[fate] for row in rows) / processed for fate in fates},
-            share.get("yield", 0.0),
+            of_syncer.get("yield", 0.0),
             len(steps),
             sum(steps) / max(1, len(steps)),
-            share.get("merges", 0) / max(1, len(rows)),
+            of_syncer.get("merges", 0) / max(1, len(rows)),
             _most({name: learner.belated_tokens for name, learner in learners.items()}),
         )
 

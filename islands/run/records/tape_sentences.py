@@ -19,7 +19,7 @@ ENDS = {"tokens": "its budget of tokens is spent", "time": "its time is over"}
 """The sentences for the reasons for which a run ends."""
 
 USUAL = frozenset({learners.NO_DONOR, learners.KEEPS_NONE, learners.STEPS_NO_MORE})
-"""Reasons for fresh moments of which people are told nothing."""
+"""Reasons for fresh moments that people are not shown."""
 
 STATUS = {
     Status.LIVE: "is heard again",
@@ -60,35 +60,35 @@ WORDS: Mapping[type[Entry], str] = {
 
 
 def sentence(actor: str, entry: Entry, *, known: bool = False) -> str:
-    """Return the sentence of a tape entry, or "" if people are told nothing of it.
+    """Return the sentence of a tape entry, or "" if people are shown none.
 
     The learner that an admission names is back if it is `known`: it was a member before.
     """
     match entry:
         case members.Admitted(name, Role.LEARNER):
-            told = f"{name} is back" if known else f"{name} joined"
+            text = f"{name} is back" if known else f"{name} joined"
         case members.StatusChanged(name, status):
-            told = f"{name} {STATUS[status]}" if status in STATUS else ""
+            text = f"{name} {STATUS[status]}" if status in STATUS else ""
         case members.Commanded(_, answer, verb, target):
-            told = f"operator: {verb} {target}".rstrip() + f": {answer}"
+            text = f"operator: {verb} {target}".rstrip() + f": {answer}"
         case members.ProcessEnded(name, str(reason)) if reason:
-            told = f"the process of {name} ended: {reason}"
+            text = f"the process of {name} ended: {reason}"
         case members.Adapted(name, precision, reason):
-            told = f"{name} sends {precision}: {reason}"
+            text = f"{name} sends {precision}: {reason}"
         case learners.MomentsFresh(reason) if reason not in USUAL:
-            told = f"{actor} begins with fresh moments of its optimizer: {reason}"
+            text = f"{actor} begins with fresh moments of its optimizer: {reason}"
         case rounds.WaitsFor(count, because):
             named = "; ".join(f"{name} {why}" for name, why in because.items())
             more = count - len(because)
-            told = f"the run waits for {named}" + (f"; and for {more} more" if more > 0 else "")
+            text = f"the run waits for {named}" + (f"; and for {more} more" if more > 0 else "")
         case rounds.NothingMerged(for_s=for_s, because=because):
             named = "; ".join(f"{name}: {why}" for name, why in because.items())
-            told = f"nothing was merged for {for_s:.0f} s: {named}"
+            text = f"nothing was merged for {for_s:.0f} s: {named}"
         case rounds.Closing(reason):
-            told = f"the run is ending: {why_ended(reason)}"
+            text = f"the run is ending: {why_ended(reason)}"
         case _:
-            told = WORDS.get(type(entry), "").format(entry, actor=actor)
-    return plain(told.rstrip(": "))
+            text = WORDS.get(type(entry), "").format(entry, actor=actor)
+    return plain(text.rstrip(": "))
 
 
 def why_ended(reason: str) -> str:

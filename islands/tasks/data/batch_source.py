@@ -123,14 +123,10 @@ class ReadAhead(BatchSource):
     """Reads batches ahead, on a thread that begins with the first lease.
 
     An error of the user's reader is raised where the batch would have been taken, with its
-    traceback; also one that ends a thread without a word, such as `SystemExit`.
-
-    Args:
-        batches: opens the batches of a shard; called on the thread, as are its iterators.
-        name: name of the thread.
-        arrived: called on the thread when there is something to take after `take` found nothing.
-        waits: lets `take` wait for a batch, as hosts do that take each step together; it is given
-            `READING` or `ARRIVING`, and an empty text when the wait is over.
+    traceback; also one that ends a thread without a word, such as `SystemExit`. `arrived` is called
+    on the thread when there is something to take after `take` found nothing. `waits` lets `take`
+    wait for a batch, as hosts do that take each step together; it is given `READING` or `ARRIVING`,
+    and an empty text when the wait is over.
     """
 
     def __init__(

@@ -68,7 +68,6 @@ class PairTokenizer:
         return f"byte pairs, {self.vocabulary} tokens, {digest}"
 
     def encode(self, documents: Iterable[bytes]) -> Iterator[Tokens]:
-        """Yield the tokens of each document; bytes that are no UTF-8 are replaced."""
         each = iter(documents)
         while some := list(islice(each, _TOGETHER)):
             texts = [document.decode("utf-8", "replace") for document in some]

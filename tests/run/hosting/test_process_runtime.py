@@ -11,8 +11,7 @@ import pytest
 
 import islands
 from islands.run.hosting.process_runtime import ENDING, key_file_of, on_ending_signals
-from islands.run.hosting.standard_streams import LossyOutput
-from islands.run.hosting.wrapping import fitted
+from islands.run.hosting.standard_streams import LossyOutput, fitted
 from islands.settings.groups import ConnectOptions
 
 ISLANDS = Path(islands.__file__).parent
