@@ -349,3 +349,28 @@ def _slow(options: ChaosOptions, finding: Finding, control: Control) -> Iterator
         yield f"its victim stepped at {own:.3f} of its rate; it must be {least:g}"
     if least is not None and finding.rate_share is not None and finding.rate_share < least:
         yield f"others stepped at {finding.rate_share:.3f} of their rate; it must be {least:g}"
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+HEADS = ("gap of others", "machine's", "rate", "its own", "noticed", "evicted", "back")
+
+
+def figures(finding: Finding, control: Control) -> tuple[str, ...]:
+    """Return the figures of an injection as texts, in the order of `HEADS`.
+
+    In brackets is what is judged: by how much the gap exceeds that of the control where the
+    machine's own stalls are taken off both.
+    """
+    gap = machine = ""
+    if finding.gap is not None and control.rates:
+        over_s = finding.gap.left_s - control.gap.left_s
+        gap = f"{1000 * finding.gap.longest_s:.1f} ms ({1000 * over_s:+.1f})"
+        machine = f"{1000 * finding.gap.machine_s:.1f} ms"
+    rates = (finding.rate_share, finding.own_rate_share)
+    times_s = (finding.noticed_s, finding.evicted_s, finding.back_s)
+    return (
+        *(gap, machine),
+        *("" if rate is None else f"{rate:.3f}" for rate in rates),
+        *("" if time_s is None else f"{time_s:.2f} s" for time_s in times_s),
+    )
