@@ -19,7 +19,7 @@ from islands.settings.quantities import duration
 from messaging.clock import MonotonicClock
 
 if TYPE_CHECKING:
-    from islands.lab.experiments.experiment import Experiment
+    from islands.lab.experiments.side_by_side import Experiment
     from islands.lab.faults.verdict import ScenarioResult, Verdict
     from islands.lab.study.cells import Trial
     from islands.lab.study.runner import Finished

@@ -11,7 +11,6 @@ from math import sqrt
 from typing import NamedTuple
 
 from islands.lab.experiments.chips import Chips
-from islands.lab.experiments.experiment import Experiment, Pictures
 from islands.lab.experiments.fleet import (
     HOUR_S,
     Figures,
@@ -23,6 +22,7 @@ from islands.lab.experiments.fleet import (
     play_alone,
 )
 from islands.lab.experiments.plot import Line, chart
+from islands.lab.experiments.side_by_side import Experiment, Pictures
 from islands.lab.settings.fleets import GoodputOptions
 from islands.run.records.pictures import (
     BLACK,

@@ -209,7 +209,7 @@ class Fleet:
             if self._hub is None or known is None or known.zombie:
                 return None
             return Identity(self._hub.pid, known.started_ticks)
-        return identity_in(self.folder, name)
+        return marked(self.folder).get(name)
 
     def signal(self, name: str, number: signal.Signals) -> bool:
         """Signal the process of a name; returns whether there was one."""
@@ -249,8 +249,3 @@ class Fleet:
                     sentence = last_line(self.folder / HUB_LOG)
                     raise UnreachableError(f"the hub has ended: {sentence}")
                 await asyncio.sleep(LOOK_S)
-
-
-def identity_in(folder: Path, name: str) -> Identity | None:
-    """Return which child of a run's hub has a name now; None if none lives."""
-    return marked(folder).get(name)

@@ -204,10 +204,9 @@ def _noticed_s(injected: Injected, within: Sequence[Line]) -> float | None:
 
 
 def _evicted_s(injected: Injected, evicted: Sequence[Line]) -> float | None:
-    for line in evicted:
-        if isinstance(line.entry, Evicted) and line.entry.name in injected.injection.victims:
-            return line.at_s - injected.began_s
-    return None
+    victims = injected.injection.victims
+    own = (e.at_s for e in evicted if isinstance(e.entry, Evicted) and e.entry.name in victims)
+    return next((at_s - injected.began_s for at_s in own), None)
 
 
 def _back_s(injected: Injected, lines: Sequence[Line], learners: tuple[str, ...]) -> float | None:

@@ -7,8 +7,7 @@ from typing import Any
 
 from islands.files.tape_writing import MemoryTape
 from islands.lab.checker import judge
-from islands.lab.checker.evidence import Limits
-from islands.lab.world.world import BATCHES_PER_SHARD, LearnerHost, World
+from islands.lab.world.world import LearnerHost, World
 from islands.protocol.settings.run import RunSettings
 from messaging.simulation.virtual_time import run_virtual
 
@@ -74,16 +73,6 @@ def entries(world: World, kind: str = "", actor: str = "") -> Entries:
     ]
 
 
-def limits_of(world: World) -> Limits:
-    return Limits.of(
-        world.settings,
-        world.layout,
-        batch_tokens={name: host.batch_tokens for name, host in world.hosts.items()},
-        records_per_shard=BATCHES_PER_SHARD,
-        mailbox_most=256,
-    )
-
-
 def promises_kept(world: World) -> None:
     """The history checker finds nothing wrong, tokens and ledger included."""
-    assert not judge(lines(world), limits_of(world))
+    assert not judge(lines(world), world.limits())
