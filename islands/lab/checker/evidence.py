@@ -232,7 +232,6 @@ def frozen_spans(history: History) -> Spans:
 
 
 def bad_disk_spans(history: History) -> Spans:
-    """Return when the disk of each process was full or failed."""
     return _spans(history, DISK_FAULTS, DISK_SOUND, restart_ends=False)
 
 

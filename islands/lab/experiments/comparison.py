@@ -188,7 +188,6 @@ def table(options: ComparisonOptions, runs: Runs) -> str:
 
 
 def by_name(runs: Runs) -> Rows:
-    """Return the runs of all seeds, by entry and what is swept."""
     rows: dict[tuple[str, str], list[FleetResult]] = {}
     for key, played in runs.items():
         rows.setdefault((key.entry, key.swept), []).append(played)

@@ -171,7 +171,6 @@ class FleetRun:
 
     @property
     def rows(self) -> int:
-        """Number of rows of the toy: each fragment has as many."""
         return self.settings.fragments * ceil(ROWS_LEAST / self.settings.fragments)
 
     def members(self) -> tuple[Member, ...]:

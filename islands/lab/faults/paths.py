@@ -135,7 +135,6 @@ class Paths:
 
 
 def stream_faults_of(fault: Fault) -> Faults:
-    """Return the effect of a fault on the bytes of a direction."""
     match fault.kind:
         case FaultKind.LATENCY:
             return Faults(latency_s=fault.latency_s, jitter_s=fault.jitter_s)

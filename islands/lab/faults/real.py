@@ -33,7 +33,6 @@ REPORTS = 2  # heartbeats, after which all that was measured until now has been 
 
 
 async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]) -> ScenarioResult:
-    """Play a scenario on real processes, and judge what they recorded."""
     allow_open_files()  # proxies take many
     spec = RunSpec.of(options.file)
     async with AsyncExitStack() as stack:
@@ -204,7 +203,6 @@ def _concluded(
     rehearsal: Rehearsal,
     stalls: Sequence[Stall],
 ) -> ScenarioResult:
-    """Judge what the processes of a run that has ended recorded."""
     spec_and_plan = read(folder)
     assert spec_and_plan is not None, "the hub wrote it before anything else"
     plan = spec_and_plan[1]

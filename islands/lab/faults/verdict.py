@@ -88,7 +88,6 @@ def control_of(
 
 
 def demand_rates(control: Control, names: Iterable[str]) -> None:
-    """Refuse a control with which nothing can be compared."""
     lacking = [name for name in names if not control.rates.get(name)]
     if lacking:
         raise UserError(
@@ -287,7 +286,6 @@ def verdict_of(
     control: Control,
     violations: Sequence[Violation],
 ) -> Verdict:
-    """Compare findings with what a scenario asks for."""
     timing = options.file.run.timing
     judged = tuple(
         Judged(finding, tuple(_broken(options, finding, control, timing))) for finding in findings

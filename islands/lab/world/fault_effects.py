@@ -103,7 +103,6 @@ def thaw(world: World, names: tuple[str, ...]) -> None:
 
 
 def _slow(injection: Injection, _usual: Route) -> Effects:
-    """Let a learner's steps take a multiple of their time."""
     (name,) = injection.victims
 
     def slow(world: World, factor: float) -> None:
@@ -197,8 +196,6 @@ def _reset(injection: Injection, _usual: Route) -> Effects:
 
 
 def _spoil_paths(injection: Injection, usual: Route) -> Effects:
-    """Let each way that suffers behave otherwise for a while."""
-
     def set_route(world: World, source: str, target: str, route: Route) -> None:
         world.network.set_route(source, target, route)
 
@@ -223,8 +220,6 @@ def _route_of(injection: Injection) -> Route:
 
 
 def _change_weather(injection: Injection, usual: Route) -> Effects:
-    """Let the whole network behave otherwise for a while."""
-
     def set_weather(world: World, route: Route) -> None:
         if route != world.costs.route:
             world.note(Fault("weather", []))
@@ -238,7 +233,6 @@ def _change_weather(injection: Injection, usual: Route) -> Effects:
 
 
 def _spoil_disk(injection: Injection, _usual: Route) -> Effects:
-    """Let a disk be full, fail or be slow."""
     (name,), kind = injection.victims, injection.disk
 
     def spoil(world: World) -> None:
@@ -279,8 +273,6 @@ def _flip_on_disk(injection: Injection, _usual: Route) -> Effects:
 
 
 def _poison(injection: Injection, _usual: Route) -> Effects:
-    """Let a learner's weights become NaN."""
-
     def poison(world: World) -> None:
         if world.poison(injection.victims[0]):
             world.note(Fault("poison", [injection.victims[0]]))

@@ -319,7 +319,6 @@ class World:
         return isinstance(error, FencedError) and SPARE_SYNCER in self.disks
 
     def restart(self, name: str) -> None:
-        """Start a process, unless the run has ended."""
         if self.finished is None:
             self.start(name)
 
@@ -401,7 +400,6 @@ class World:
     def limits(
         self, *, records_per_shard: int = BATCHES_PER_SHARD, mailbox_most: int = MAILBOX_MOST
     ) -> Limits:
-        """Return what the history of this run must keep."""
         return Limits.of(
             self.settings,
             self.layout,

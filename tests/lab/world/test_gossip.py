@@ -1,24 +1,22 @@
 """Learners that gossip, as the real actors on a virtual clock: nobody waits, every token counts."""
 
 import asyncio
-import json
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from islands.files.tape_writing import MemoryTape
 from islands.lab.world.world import Costs, LearnerHost, NumpyTrainers, World
 from islands.protocol.gossip.gossip import Gossip
 from islands.protocol.settings.choices import GossipRule, MergeRule, Neighbours, Weighting
 from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.run import RunSettings
 from messaging.simulation.network import Route
-from messaging.simulation.virtual_time import run_virtual
 from tests.lab.world.gossip_oracle import Learner, Watched, recompute
+from tests.lab.world.worlds import entries, lived, until
 
 pytestmark = pytest.mark.simulation
 
@@ -47,41 +45,26 @@ def settings_of(gossip: GossipSettings, tokens: int = 8000, fragments: int = 1) 
     )
 
 
+async def over(world: World) -> None:
+    await until(lambda: world.finished is not None or bool(world.failures), limit_s=600.0)
+    assert world.failures == []
+
+
 class Played:
     """A run to its end; something is done in its course."""
 
     def __init__(
         self,
         settings: RunSettings,
-        course: Callable[[World], Awaitable[None]] | None = None,
-        *,
-        costs: Costs | None = None,
-        hosts: dict[str, LearnerHost] | None = None,
+        *course: Callable[[World], Awaitable[None]],
+        hosts: Mapping[str, LearnerHost] | None = None,
         seed: int = 1,
+        **options: Any,  # noqa: ANN401 (those of `World`)
     ) -> None:
-        self.tape = MemoryTape(limit=1_000_000)
-        self.world = World(
-            settings,
-            hosts or {name: LearnerHost() for name in NAMES},
-            seed=seed,
-            tape=self.tape,
-            costs=costs,
-            trainers=NumpyTrainers(settings, kind=Watched),
-        )
-        self.ended_s = run_virtual(self._live(course), limit_s=600.0)
-        self.lines: list[Line] = [json.loads(line) for line in self.tape.lines]
-
-    async def _live(self, course: Callable[[World], Awaitable[None]] | None) -> float:
-        world = self.world
-        world.start_all()
-        if course is not None:
-            await course(world)
-        while True:  # until the virtual time is over
-            await asyncio.sleep(0.5)
-            if world.finished is not None or world.failures:
-                break
-        assert world.failures == []
-        return asyncio.get_running_loop().time()
+        trainers = NumpyTrainers(settings, kind=Watched)
+        hosts = hosts or {name: LearnerHost() for name in NAMES}
+        self.world = lived(settings, hosts, *course, over, seed=seed, trainers=trainers, **options)
+        self.lines = entries(self.world)
 
     def of(self, kind: str) -> Iterator[Line]:
         return (line for line in self.lines if line["kind"] == kind)
