@@ -19,7 +19,6 @@ from messaging.envelope import Envelope
 from messaging.errors import DialFailed, EncodeError, FrameError, LinkClosed
 from messaging.links.link import Lane
 from messaging.links.memory_link import MemoryLink, MemoryNetwork
-from messaging.simulation.virtual_time import VirtualTimeLoop
 from tests.benchmarks.drawn_messages import damaged, drawn
 from tests.benchmarks.hostile_trial import Trial
 from tests.messaging.doubles import decoded
@@ -57,11 +56,6 @@ class Hosts:
             "over": [False],
             "newest": [()],
         }
-
-    def loop(self) -> VirtualTimeLoop:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualTimeLoop), "it plays on a virtual clock"
-        return loop
 
     # --- what rank 0 knows of the model -------------------------------------------------------
 
@@ -123,12 +117,12 @@ class Hosts:
                         said += 1
                 await asyncio.sleep(0.02)
                 trial.look()
-            began_s = self.loop().time()
+            began_s = asyncio.get_running_loop().time()
             for link in self._links:
                 link.close("enough")
             async with asyncio.timeout(60):
                 await leader.ended
-            trial.end_s = max(trial.end_s, self.loop().time() - began_s)
+            trial.end_s = max(trial.end_s, asyncio.get_running_loop().time() - began_s)
         return said
 
     def _note(self, sentence: object) -> None:
