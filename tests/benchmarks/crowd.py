@@ -30,6 +30,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -183,10 +184,9 @@ async def measure(chosen: argparse.Namespace, folder: Path) -> dict[str, object]
 
 
 async def until(
-    crowd: Crowd, running: "asyncio.Task[object]", condition: object, limit_s: float
+    crowd: Crowd, running: "asyncio.Task[object]", condition: Callable[[], bool], limit_s: float
 ) -> None:
     """Look at the tape until something holds, the hub has ended, or the time is over."""
-    assert callable(condition), "it is asked"
     end_s = time.monotonic() + limit_s
     while time.monotonic() < end_s and not running.done():
         await asyncio.sleep(LOOK_S)

@@ -196,7 +196,7 @@ def _details(fleets: Fleets) -> list[list[str]]:
                 f"{figures.uptime:.4f}",
                 f"{training.yield_share:.3f}",
                 f"{training.participation:.3f}",
-                f"{HOUR_S * len(training.merges) / played.cell.measured_s:.1f}",
+                f"{fleet.HOUR_S * len(training.merges) / played.cell.measured_s:.1f}",
                 f"{training.chip_hours:.4g}",
                 f"{training.link_bytes:.3g}",
             ]

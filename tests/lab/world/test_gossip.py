@@ -16,7 +16,7 @@ from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.run import RunSettings
 from messaging.simulation.network import Route
 from tests.lab.world.gossip_oracle import Learner, Watched, recompute
-from tests.lab.world.worlds import entries, lived, until
+from tests.lab.world.worlds import entries, ledger, lived, until
 
 pytestmark = pytest.mark.simulation
 
@@ -72,9 +72,7 @@ class Played:
     @property
     def ledger(self) -> dict[str, int]:
         """The books of the first fragment at the end."""
-        (finished,) = (line for line in self.of("finished") if line["actor"] == "syncer")
-        row: dict[str, int] = finished["ledger"][0]
-        return row
+        return ledger(self.world)[0]
 
     def trainer(self, name: str) -> Watched:
         trainer = self.world.trainers[name]
@@ -172,9 +170,9 @@ def test_a_killed_learner_takes_its_tokens_with_it_and_holds_up_nobody(
     gossip: GossipSettings,
 ) -> None:
     played = Played(settings_of(gossip), kill)
-    ledger = played.ledger
-    assert ledger["lost"] > 0
-    assert ledger["applied"] + ledger["lost"] == ledger["processed"] == 8000
+    books = played.ledger
+    assert books["lost"] > 0
+    assert books["applied"] + books["lost"] == books["processed"] == 8000
     check_nobody_waits(played)
     (ended_s,) = (e["at_s"] for e in played.of("process_killed") if e["name"] == "ben")
     later = [e for e in played.of("gossip") if e["at_s"] > ended_s + 6.0]
@@ -201,8 +199,8 @@ def test_a_learner_that_dies_in_a_pairing_leaves_its_partner_whole(seed: int) ->
 
     gossip = replace(PAIRS, rule=GossipRule.AVERAGE) if seed % 2 else PAIRS
     played = Played(settings_of(gossip), kill_then, costs=SLOW, seed=seed)
-    ledger = played.ledger
-    assert ledger["applied"] + ledger["lost"] == ledger["processed"] == 8000
+    books = played.ledger
+    assert books["applied"] + books["lost"] == books["processed"] == 8000
     check_nobody_waits(played)
     assert any("ben" in entry["missing"] for entry in played.of("widowed"))
     for name in NAMES:

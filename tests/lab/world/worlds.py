@@ -8,6 +8,7 @@ from typing import Any
 from islands.files.tape_writing import MemoryTape
 from islands.lab.checker import judge
 from islands.lab.world.world import LearnerHost, World
+from islands.protocol.identities import SYNCER
 from islands.protocol.settings.run import RunSettings
 from messaging.simulation.virtual_time import run_virtual
 
@@ -71,6 +72,13 @@ def entries(world: World, kind: str = "", actor: str = "") -> Entries:
         for entry in [json.loads(line)]
         if kind in ("", entry["kind"]) and actor in ("", entry["actor"])
     ]
+
+
+def ledger(world: World) -> list[dict[str, int]]:
+    """The rows of the syncer's ledger at the end of the run."""
+    (last,) = entries(world, "finished", SYNCER)
+    rows: list[dict[str, int]] = last["ledger"]
+    return rows
 
 
 def promises_kept(world: World) -> None:
