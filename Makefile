@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 SEEDS ?= 2000
 WORKERS ?= 2
-BENCH ?= step_overhead own_loop link shaped_link codecs large_model scale crowd several_hosts \
-	slowness real_goodput watched thirty_days hostile damage alerts
+BENCH ?= own_loop link shaped_link codecs large_model scale crowd several_hosts \
+	slowness real_goodput thirty_days hostile damage alerts
 
 # Without bytecode each of the many processes of a run, and of a test, compiles all sources anew.
 export PYTHONDONTWRITEBYTECODE :=

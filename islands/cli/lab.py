@@ -19,7 +19,7 @@ from islands.settings.quantities import duration
 from messaging.clock import MonotonicClock
 
 if TYPE_CHECKING:
-    from islands.lab.experiments.experiment import Experiment
+    from islands.lab.experiments.side_by_side import Experiment
     from islands.lab.faults.verdict import ScenarioResult, Verdict
     from islands.lab.study.cells import Trial
     from islands.lab.study.runner import Finished
@@ -91,14 +91,16 @@ def _show(verdict: "Verdict") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from islands.lab.faults.report import HEADS, figures
+    from islands.lab.faults.verdict import HEADS, figures
 
     table = Table(box=None, pad_edge=False)
     for title in ("fault", *HEADS, ""):
         table.add_column(title, overflow="fold")
     for judged in verdict.judged:
         name = judged.finding.injected.injection.name
-        table.add_row(name, *figures(judged, verdict.control), "; ".join(judged.broken) or "kept")
+        table.add_row(
+            name, *figures(judged.finding, verdict.control), "; ".join(judged.broken) or "kept"
+        )
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     for violation in verdict.violations:
         print(violation)

@@ -49,51 +49,39 @@ class Found:
     trouble: str = ""
 
 
+@dataclass(frozen=True, slots=True)
 class Trial:
-    """One fault, done to its run.
+    """One fault, done to its run; `turn` is held by the run that starts, as all would slow all."""
 
-    Args:
-        fault: the fault.
-        run: the run.
-        prometheus: judges the rules.
-        say: told what happens.
-        turn: is held by the run that starts: all at once would hold up one another.
-    """
+    fault: Fault
+    run: Run
+    prometheus: Prometheus
+    say: Callable[[str], None]
+    turn: asyncio.Lock
 
-    def __init__(
-        self,
-        fault: Fault,
-        run: Run,
-        prometheus: Prometheus,
-        say: Callable[[str], None],
-        turn: asyncio.Lock,
-    ) -> None:
-        self._fault = fault
-        self._rule = type(fault).__name__
-        self._run = run
-        self._prometheus = prometheus
-        self._say = say
-        self._turn = turn
+    @property
+    def rule(self) -> str:
+        return type(self.fault).__name__
 
     async def play(self) -> Found:
         """Begin the run, strike, mend, and return what was found."""
-        found = Found(self._rule, str(self._fault.__doc__))
+        found = Found(self.rule, str(self.fault.__doc__))
         try:
-            async with self._turn:
-                await self._run.start()
-            while self._rule in await self._firing("ALERTS"):  # noqa: ASYNC110  nobody tells of it
+            async with self.turn:
+                await self.run.start()
+            while self.rule in await self._firing("ALERTS"):  # noqa: ASYNC110  nobody tells of it
                 await asyncio.sleep(LOOK_S)
-            self._say(f"{self._rule}: {found.cause}")
-            found.fired_s = await self._watch(self._fault.strike(self._run), fired=True)
-            self._say(f"{self._rule}: fired after {found.fired_s}")
-            found.cleared_s = await self._watch(self._fault.mend(self._run), fired=False)
-            self._say(f"{self._rule}: cleared after {found.cleared_s}")
+            self.say(f"{self.rule}: {found.cause}")
+            found.fired_s = await self._watch(self.fault.strike(self.run), fired=True)
+            self.say(f"{self.rule}: fired after {found.fired_s}")
+            found.cleared_s = await self._watch(self.fault.mend(self.run), fired=False)
+            self.say(f"{self.rule}: cleared after {found.cleared_s}")
             fired_ever = await self._firing("max_over_time(ALERTS", "[2h])")
-            found.others = tuple(sorted(fired_ever - {self._rule}))
-            await self._run.end()
+            found.others = tuple(sorted(fired_ever - {self.rule}))
+            await self.run.end()
         except BROKEN as error:
             found.trouble = repr(getattr(error, "exceptions", error))
-            self._say(f"{self._rule}: {found.trouble}")
+            self.say(f"{self.rule}: {found.trouble}")
         return found
 
     async def _watch(self, act: Coroutine[None, None, None], *, fired: bool) -> float | None:
@@ -102,14 +90,14 @@ class Trial:
         async with asyncio.TaskGroup() as group:
             group.create_task(act)
             while now_s() - began_s < LIMIT_S:
-                if (self._rule in await self._firing("ALERTS")) == fired:
+                if (self.rule in await self._firing("ALERTS")) == fired:
                     return now_s() - began_s
                 await asyncio.sleep(LOOK_S)
         return None
 
     async def _firing(self, before: str, after: str = "") -> set[str]:
-        of_run = f'{{case="{self._rule}",alertstate="firing"}}'
-        found = await self._prometheus.query(f"{before}{of_run}{after}")
+        of_run = f'{{case="{self.rule}",alertstate="firing"}}'
+        found = await self.prometheus.query(f"{before}{of_run}{after}")
         return {labels["alertname"] for labels, _ in found}
 
 

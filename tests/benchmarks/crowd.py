@@ -30,6 +30,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -43,14 +44,8 @@ from islands.model.workload import load_workload
 from islands.protocol.identities import SUPERVISOR, Role
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.run.coordinator import Coordinator, CoordinatorSettings
+from islands.run.hosting import process_runtime
 from islands.run.hosting.hub_requests import Requester, fetch_run_spec
-from islands.run.hosting.process_runtime import (
-    allow_open_files,
-    context_in,
-    live,
-    network_of,
-    token_of,
-)
 from islands.run.run_claim import claim_folder
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.settings.run_spec import RunSpec
@@ -189,10 +184,9 @@ async def measure(chosen: argparse.Namespace, folder: Path) -> dict[str, object]
 
 
 async def until(
-    crowd: Crowd, running: "asyncio.Task[object]", condition: object, limit_s: float
+    crowd: Crowd, running: "asyncio.Task[object]", condition: Callable[[], bool], limit_s: float
 ) -> None:
     """Look at the tape until something holds, the hub has ended, or the time is over."""
-    assert callable(condition), "it is asked"
     end_s = time.monotonic() + limit_s
     while time.monotonic() < end_s and not running.done():
         await asyncio.sleep(LOOK_S)
@@ -228,14 +222,16 @@ def end_with_parent() -> None:
 async def learn(url: str, names: list[str]) -> None:
     """Several learners on their own sessions, in this process."""
     connecting = ConnectOptions()
-    network = network_of(connecting, token=token_of(connecting))
+    network = process_runtime.network_of(connecting, token=process_runtime.token_of(connecting))
     try:
         requester = Requester(Role.LEARNER, names[0])
         spec, plan = await fetch_run_spec(network, (url,), requester, wait_s=WAIT_S, say=print)
         workload = load_workload(spec)
         learners: list[LearnerActor] = []
         for name in names:
-            context = context_in(network, (url,), spec, plan, MemoryTape(TAPE_ENTRIES))
+            context = process_runtime.context_in(
+                network, (url,), spec, plan, MemoryTape(TAPE_ENTRIES)
+            )
             devices = LearnerDevices(name, "", 1)
             compute = ComputeThread(
                 lambda devices=devices: workload.trainer(spec.settings, devices),  # type: ignore[misc]
@@ -251,7 +247,7 @@ async def learn(url: str, names: list[str]) -> None:
             for learner in learners:
                 learner.leave(reason)
 
-        await live(learners, leave)
+        await process_runtime.live(learners, leave)
     finally:
         await network.close()
 
@@ -271,7 +267,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--join", help="be a process of learners of the hub at this address")
     parser.add_argument("--names", help="of those learners")
     chosen = parser.parse_args(arguments)
-    allow_open_files()
+    process_runtime.allow_open_files()
     if chosen.join is not None:
         threading.Thread(target=end_with_parent, daemon=True).start()
         asyncio.run(learn(chosen.join, chosen.names.split(",")))

@@ -160,14 +160,12 @@ class Bench:
 
 
 async def one(bench: Bench, part: str, name: str, kind: str) -> str:
+    bench.put_back()
     if part == "living":
-        bench.put_back()
         first = bench.start()
         await bench.room.wait(lambda: merges(bench.folder) > MORE_MERGES, LIMIT_S)
         first.process.kill()
         first.process.wait(LIMIT_S)
-    else:
-        bench.put_back()
     path = bench.folder / name
     if not path.exists() or (kind == "cut" and path.is_file() and not path.stat().st_size):
         return ""

@@ -119,8 +119,7 @@ def play(
     live = kinds.get(kind, Members)(trial)
 
     async def main() -> None:
-        loop = live.loop()
-        with measured(loop, trial, traced=traced):
+        with measured(asyncio.get_running_loop(), trial, traced=traced):
             await live.run()
 
     if kind == "viewer":

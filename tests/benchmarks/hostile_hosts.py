@@ -9,12 +9,7 @@ import numpy as np
 from islands.island.leader import IslandLeader
 from islands.lab.world.inline_worker import InlineWorker
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
-from islands.protocol.messages.multihost import (
-    HostHello,
-    HostState,
-    LeaveAsked,
-    ValueShare,
-)
+from islands.protocol.messages import multihost
 from islands.protocol.messages.registry import MULTIHOST_TYPES, PROTOCOL
 from islands.protocol.ranges import Ranges
 from islands.protocol.settings.run import Timing
@@ -24,7 +19,6 @@ from messaging.envelope import Envelope
 from messaging.errors import DialFailed, EncodeError, FrameError, LinkClosed
 from messaging.links.link import Lane
 from messaging.links.memory_link import MemoryLink, MemoryNetwork
-from messaging.simulation.virtual_time import VirtualTimeLoop
 from tests.benchmarks.drawn_messages import damaged, drawn
 from tests.benchmarks.hostile_trial import Trial
 from tests.messaging.doubles import decoded
@@ -33,7 +27,7 @@ HOSTS = 3
 FACTS = {"name": "eve"}
 BURST = 32
 DAMAGED_SHARE = 0.1
-FOLLOWERS = (HostState, LeaveAsked, ValueShare)
+FOLLOWERS = (multihost.HostState, multihost.LeaveAsked, multihost.ValueShare)
 """The messages of followers that do not end the session that they come over, nor the island."""
 
 FATAL_SHARE = 0.0005
@@ -62,11 +56,6 @@ class Hosts:
             "over": [False],
             "newest": [()],
         }
-
-    def loop(self) -> VirtualTimeLoop:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualTimeLoop), "it plays on a virtual clock"
-        return loop
 
     # --- what rank 0 knows of the model -------------------------------------------------------
 
@@ -116,7 +105,7 @@ class Hosts:
             for rank in range(1, HOSTS):
                 link = await network.dial("rank-0", local=f"rank-{rank}")
                 scope.spawn(self._drain(link), f"rank-{rank}")
-                hello = HostHello(PROTOCOL, rank, HOSTS, "far", FACTS)
+                hello = multihost.HostHello(PROTOCOL, rank, HOSTS, "far", FACTS)
                 link.send(Envelope("x", "rank-0", 1, hello))
                 self._links = [*self._links[-1:], link]
             await forming
@@ -128,12 +117,12 @@ class Hosts:
                         said += 1
                 await asyncio.sleep(0.02)
                 trial.look()
-            began_s = self.loop().time()
+            began_s = asyncio.get_running_loop().time()
             for link in self._links:
                 link.close("enough")
             async with asyncio.timeout(60):
                 await leader.ended
-            trial.end_s = max(trial.end_s, self.loop().time() - began_s)
+            trial.end_s = max(trial.end_s, asyncio.get_running_loop().time() - began_s)
         return said
 
     def _note(self, sentence: object) -> None:
@@ -154,7 +143,7 @@ class Hosts:
         kind = chance.choice(MULTIHOST_TYPES if chance.random() < FATAL_SHARE else FOLLOWERS)
         self._told += 1
         body, link = drawn(kind, chance, self._expected), chance.choice(self._opened())
-        payload = (VALUE,) if kind is ValueShare else ()
+        payload = (VALUE,) if kind is multihost.ValueShare else ()
         trial.types[kind.__name__] += 1
         envelope = Envelope(link.local, link.remote, self._told, body, payload=payload)
         with suppress(EncodeError, OverflowError, FrameError):

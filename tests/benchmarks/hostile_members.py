@@ -44,7 +44,6 @@ from messaging.envelope import Envelope
 from messaging.errors import DialFailed, EncodeError, FrameError, LinkClosed
 from messaging.links.link import Lane
 from messaging.links.memory_link import MemoryLink
-from messaging.simulation.virtual_time import VirtualTimeLoop
 from tests.benchmarks.drawn_messages import damaged, drawn
 from tests.benchmarks.hostile_trial import Trial
 from tests.messaging.doubles import decoded
@@ -155,11 +154,6 @@ class Members:
         self._expected: dict[str, Sequence[object]] = {}
         self._expect()
 
-    def loop(self) -> VirtualTimeLoop:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualTimeLoop), "it plays on a virtual clock"
-        return loop
-
     def _measure(self, envelope: Envelope) -> int:
         """Return the size on a real socket, which knows it without encoding again."""
         with self._trial.own():
@@ -189,13 +183,13 @@ class Members:
         trial.measuring = False
         grown = self._tape.size_bytes - tape_bytes + self._record_bytes() - record_bytes
         trial.stored_bytes = grown
-        began_s = self.loop().time()
+        began_s = asyncio.get_running_loop().time()
         await world.command(Verb.STOP)
         while world.finished is None and not world.failures:
             await self._come()
             self._say_something()
             await asyncio.sleep(0.1)
-        trial.end_s = self.loop().time() - began_s
+        trial.end_s = asyncio.get_running_loop().time() - began_s
         trial.problems += [f"{name} failed: {error!r}" for name, error in world.failures]
         trial.problems += [f"{name} was evicted" for name in self._tape.evicted]
         for task in self._reading:

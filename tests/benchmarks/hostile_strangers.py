@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 from messaging.codec.frames import Codec
-from messaging.simulation.virtual_time import VirtualTimeLoop
 from messaging.websocket.connection_limits import Connection
 from messaging.websocket.read_limits import ServerProtocol
 from messaging.websocket.security import Secret
@@ -68,11 +67,6 @@ class Strangers:
         self._opened: dict[Pipe, None] = {}
         self._told = 0
 
-    def loop(self) -> VirtualTimeLoop:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualTimeLoop), "it plays on a virtual clock"
-        return loop
-
     async def run(self) -> None:
         """Send all input, then wait until the last one was shown out."""
         trial, chance = self._trial, self._trial.chance
@@ -101,10 +95,10 @@ class Strangers:
                 await asyncio.sleep(0.001)
             trial.look()
         trial.measuring = False
-        ended_s = self.loop().time()
+        ended_s = asyncio.get_running_loop().time()
         while self._opened:  # noqa: ASYNC110  the server closes them
             await asyncio.sleep(0.5)
-        trial.end_s = self.loop().time() - ended_s
+        trial.end_s = asyncio.get_running_loop().time() - ended_s
         trial.stored_bytes = self._told
         counted = len(server._limits)  # noqa: SLF001
         if counted:
@@ -121,9 +115,9 @@ class Strangers:
     def _connect(self, server: SessionServer) -> Pipe:
         """Connect as the system would, less the socket."""
         self._number += 1
-        pipe = Pipe(self.loop(), self._opened, self._trial)
+        pipe = Pipe(asyncio.get_running_loop(), self._opened, self._trial)
         address = f"10.0.{self._number % 250}.1"
-        connection = Connection(address, self.loop().time(), pipe.abort)
+        connection = Connection(address, asyncio.get_running_loop().time(), pipe.abort)
         pipe.protocol = server.protocol_of(connection)
         evicted = server._limits.add(connection)  # noqa: SLF001
         pipe.protocol.connection_made(pipe)

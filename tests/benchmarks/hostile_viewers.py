@@ -46,9 +46,6 @@ class Viewers:
         self._open: deque[tuple[socket.socket, bool]] = deque()
         self._told = 0
 
-    def loop(self) -> asyncio.AbstractEventLoop:
-        return asyncio.get_running_loop()
-
     async def run(self) -> None:
         """Ask for everything, then end the hub while some still look on."""
         with TemporaryDirectory() as name:

@@ -1,24 +1,32 @@
 """Step time of one's own loop with and without Islands: `python -m tests.benchmarks.own_loop`.
 
 The hub is a process of its own, planned by a file, and this loop is its one learner. Windows of
-steps with and without boundaries alternate in one process, in the order off, on, on, off, so that
-drift cancels. The loop dispatches each step before it waits for the one before, as a loop that logs
-a loss does; steps sleep, and leave the processor alone, as an accelerator's do.
+steps alternate in one process, in the order off, on, on, off, so that drift cancels. The loop
+dispatches each step before it waits for the one before, as a loop that logs a loss does; steps
+sleep, and leave the processor alone, as an accelerator's do. A task's trainer is stepped by the
+same boundaries.
+
+*Synchronised* is a step with a boundary next to one without. *Watched* is a step while five viewers
+follow the run's page and a scraper reads `/metrics` twice a second, next to one while nobody looks.
 
 The bound is the upper one of a one-sided 95 % interval: pairs of windows are resampled. Aim: 1.01.
 """
 
 import argparse
+import asyncio
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
 import numpy as np
+from numpy.typing import NDArray
 
 from islands.lab.toys.toy_workload import Accelerator
 from islands.layout.loop_layout import LoopLayout
@@ -26,14 +34,24 @@ from islands.learner.boundary import Dispatched
 from islands.loops.join import enter, membership
 from islands.loops.joined_run import JoinedRun
 from islands.loops.own_model import NO_METRICS
+from islands.metrics.site import METRICS
 from islands.model.interfaces import PendingStep
+from islands.page.server import PLACE, PROTOCOL
+from islands.tasks.data.shards import ShardKey
 from messaging.clock import MonotonicClock
-from tests.benchmarks.step_overhead import AIM, MIB, endless, upper_bound
 
+MIB = 2**20
+AIM = 1.01
+RESAMPLES = 10_000
 FRAGMENTS = 6
 WARM_STEPS = 30
 HUB_STARTS_S = 60.0
+SYNCHRONISED = ((0.02, 1, 60), (0.02, 8, 60), (0.1, 48, 12))
+WATCHED = (0.02, 8, 250)
+"""Seconds of a step, MiB of the model, and steps of a window."""
 
+VIEWERS = 5
+SCRAPE_S = 0.5
 
 Boundary = Callable[["Finished | None"], object]
 
@@ -77,7 +95,16 @@ class Parameters:
         return loss
 
 
+def endless(model: Accelerator) -> Iterator[object]:
+    """Yield the batches of one shard after the other."""
+    while True:  # the caller stops asking
+        for shard in range(model.shards):
+            for batch, _ in model.batches(ShardKey(0, shard), 0):
+                yield batch
+
+
 def window(model: Accelerator, steps: int, boundary: Boundary) -> float:
+    """Return the mean seconds of a step."""
     clock, batches = MonotonicClock(), endless(model)
     before: PendingStep | None = None
     began_s = 0.0
@@ -99,27 +126,6 @@ def nothing(_: Finished | None) -> None:
     """A loop without Islands."""
 
 
-def measure(address: str, step_s: float, megabytes: int, pairs: int, steps: int) -> str:
-    model = Accelerator(step_s, megabytes * MIB // FRAGMENTS, FRAGMENTS)
-    told = LoopLayout(model.layout.leaves)
-    who = membership(address, "own-loop", None, None, None, lambda _: None)
-    with enter(who, 8, lambda *_: Parameters(model), layout=lambda: told) as run:
-        on = stepping(run, model)
-        window(model, WARM_STEPS, on)
-        times: list[list[float]] = [[], []]
-        for pair in range(pairs):
-            for which in (0, 1) if pair % 2 == 0 else (1, 0):
-                times[which].append(window(model, steps, on if which else nothing))
-    found = np.array(times)
-    bound = upper_bound(found)
-    ratio = found[1].sum() / found[0].sum()
-    return (
-        f"{1e3 * step_s:6.0f} ms {megabytes:4} MiB {1e3 * found[0].mean():9.3f} "
-        f"{1e3 * found[1].mean():9.3f}   {ratio:.4f}   {bound:.4f}   aim {AIM}: "
-        f"{'reached' if bound <= AIM else 'missed'}"
-    )
-
-
 def stepping(run: JoinedRun[Accelerator], model: Accelerator) -> Boundary:
     """Come to a boundary before each step; the first of a window has no loss to tell."""
     last: list[Finished | None] = [None]
@@ -131,8 +137,46 @@ def stepping(run: JoinedRun[Accelerator], model: Accelerator) -> Boundary:
     return come
 
 
-def hub(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
-    """Start a hub that waits for a loop; its address."""
+def measure(address: str, case: tuple[float, int, int], pairs: int, *, watched: bool) -> str:
+    step_s, megabytes, steps = case
+    model = Accelerator(step_s, megabytes * MIB // FRAGMENTS, FRAGMENTS)
+    layout = LoopLayout(model.layout.leaves)
+    who = membership(address, "own-loop", None, None, None, lambda _: None)
+    times: list[list[float]] = [[], []]
+    with (
+        onlookers(address) as say,
+        enter(who, 8, lambda *_: Parameters(model), layout=lambda: layout) as run,
+    ):
+        boundary = stepping(run, model)
+        window(model, WARM_STEPS, boundary)
+        for pair in range(pairs):
+            for on in (False, True) if pair % 2 == 0 else (True, False):
+                if watched and on:
+                    say("come")
+                times[on].append(window(model, steps, boundary if watched or on else nothing))
+                if watched and on:
+                    say("go")
+    found = np.array(times)
+    bound = upper_bound(found)
+    return (
+        f"{'watched' if watched else 'synchronised':<14}{1e3 * step_s:4.0f} ms {megabytes:4} MiB "
+        f"{1e3 * found[0].mean():9.3f} {1e3 * found[1].mean():9.3f}   "
+        f"{found[1].sum() / found[0].sum():.4f}   {bound:.4f}   aim {AIM}: "
+        f"{'reached' if bound <= AIM else 'missed'}"
+    )
+
+
+def upper_bound(times: NDArray[np.float64]) -> float:
+    """Upper bound of the ratio of mean step times: 95 % of resampled sets of pairs lie below."""
+    rng = np.random.default_rng(0)
+    pairs = times.shape[1]
+    drawn = times[:, rng.integers(0, pairs, (RESAMPLES, pairs))].sum(axis=2)
+    return float(np.quantile(drawn[1] / drawn[0], 0.95))
+
+
+@contextmanager
+def hub(folder: Path) -> Iterator[str]:
+    """Start a hub that waits for a loop; yield its address."""
     said = folder / "said"
     words = ["--folder", folder / "run"]
     words += ["--listen", "127.0.0.1:0", "--run.fragments", FRAGMENTS]
@@ -141,13 +185,83 @@ def hub(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
             [sys.executable, "-m", "islands.syncer", *map(str, words)], stderr=err
         )
     deadline_s = time.monotonic() + HUB_STARTS_S
-    while time.monotonic() < deadline_s:
-        found = re.search(rb"127\.0\.0\.1:\d+", said.read_bytes())
-        if found is not None:
-            return process, found[0].decode()
-        time.sleep(0.05)
-    process.kill()
-    raise TimeoutError(said.read_text())
+    try:
+        while not (found := re.search(rb"127\.0\.0\.1:\d+", said.read_bytes())):
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(said.read_text())
+            time.sleep(0.05)
+        yield found[0].decode()
+    finally:
+        process.kill()
+        process.wait()
+
+
+# --- onlookers --------------------------------------------------------------------------------
+
+
+@contextmanager
+def onlookers(address: str) -> Iterator[Callable[[str], None]]:
+    """A process of viewers and a scraper, so that what they read costs this one nothing.
+
+    It yields a function that has them `come` or `go`, and waits until they have.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.benchmarks.own_loop", "--onlook", address],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        stdin, stdout = process.stdin, process.stdout
+
+        def say(word: str) -> None:
+            stdin.write(f"{word}\n")
+            stdin.flush()
+            assert stdout.readline().startswith("done")
+
+        try:
+            yield say
+        finally:
+            process.kill()
+
+
+async def view(session: aiohttp.ClientSession, address: str, sees: asyncio.Event) -> None:
+    url = f"http://{address}{PLACE}live"
+    async with session.ws_connect(url, protocols=[PROTOCOL], max_msg_size=0) as socket:
+        async for message in socket:
+            if "page.figures" in message.data:
+                sees.set()
+
+
+async def scrape(session: aiohttp.ClientSession, address: str, sees: asyncio.Event) -> None:
+    while True:  # until cancelled
+        async with session.get(f"http://{address}{METRICS}") as answer:
+            assert answer.status == 200, answer.status
+            await answer.read()
+        sees.set()
+        await asyncio.sleep(SCRAPE_S)
+
+
+async def onlook(address: str) -> None:
+    """Come and go as standard input says."""
+    tasks: list[asyncio.Task[None]] = []
+    async with aiohttp.ClientSession() as session:
+        while word := (await asyncio.to_thread(sys.stdin.readline)).strip():
+            if word == "come":
+                sees = [asyncio.Event() for _ in range(VIEWERS + 1)]
+                duties = [view(session, address, each) for each in sees[1:]]
+                tasks = [
+                    asyncio.create_task(duty)
+                    for duty in (*duties, scrape(session, address, sees[0]))
+                ]
+                for each in sees:
+                    await each.wait()
+            else:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            print("done", flush=True)
 
 
 def main() -> None:
@@ -155,16 +269,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--pairs", type=int, default=12, help="pairs of windows per case")
+    parser.add_argument("--onlook", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    print(f"{'step, model':<18}{'off ms':>9} {'on ms':>9}   {'ratio':<6}   {'95 %':<6}")
-    for step_s, megabytes, steps in ((0.02, 1, 60), (0.02, 8, 60), (0.1, 48, 12)):
-        with tempfile.TemporaryDirectory(prefix="own-loop-") as folder:
-            process, address = hub(Path(folder))
-            try:
-                print(measure(address, step_s, megabytes, chosen.pairs, steps), flush=True)
-            finally:
-                process.kill()
-                process.wait()
+    if chosen.onlook:
+        asyncio.run(onlook(chosen.onlook))
+        return
+    print(f"{'':<14}{'step, model':<16}{'off ms':>9} {'on ms':>9}   {'ratio':<6}   {'95 %':<6}")
+    for case in (*SYNCHRONISED, WATCHED):
+        with (
+            tempfile.TemporaryDirectory(prefix="own-loop-") as folder,
+            hub(Path(folder)) as address,
+        ):
+            print(measure(address, case, chosen.pairs, watched=case is WATCHED), flush=True)
 
 
 if __name__ == "__main__":

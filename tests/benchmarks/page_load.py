@@ -14,8 +14,8 @@ import argparse
 import asyncio
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
@@ -202,20 +202,16 @@ async def crowd(folder: Path, seconds: float) -> None:
     )
 
 
-class served:  # noqa: N801  used as a function
-    """The page of a hub on a port of loopback, while the block lasts."""
-
-    def __init__(self, hub: CrowdedHub) -> None:
-        self._network = WebsocketNetwork(MESSAGE_TYPES, report=print)
-        self._site = PageSite(LiveRun(cast("Coordinator", hub)), None)
-
-    async def __aenter__(self) -> str:
-        await self._network.open("127.0.0.1", 0)
-        self._network.serve(self._site)
-        return f"http://127.0.0.1:{self._network.port}/page/"
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._network.close()
+@asynccontextmanager
+async def served(hub: CrowdedHub) -> AsyncIterator[str]:
+    """Serve the page of a hub on a port of loopback while the block lasts; yield its address."""
+    network = WebsocketNetwork(MESSAGE_TYPES, report=print)
+    await network.open("127.0.0.1", 0)
+    network.serve(PageSite(LiveRun(cast("Coordinator", hub)), None))
+    try:
+        yield f"http://127.0.0.1:{network.port}/page/"
+    finally:
+        await network.close()
 
 
 async def metric(devtools: "CDPSession", name: str) -> float:

@@ -183,9 +183,10 @@ def main() -> None:
     options = parser.parse_args()
     title = f"{options.learners} learners, {options.seconds:g} s, steps of {options.step_s:g} s"
     table = Table(title=title)
-    for name in ("a kill every", "algorithm", "kills", "goodput", "yield", "tokens", "reached"):
-        table.add_column(name)
-    for name in ("took part", "held out", "longest stall"):
+    for name in (
+        *("a kill every", "algorithm", "kills", "goodput", "yield", "tokens", "reached"),
+        *("took part", "held out", "longest stall"),
+    ):
         table.add_column(name)
     asyncio.run(measure_all(options, table))
     Console(width=140).print(table)

@@ -151,12 +151,8 @@ async def started(folder: Path, rank: int) -> asyncio.subprocess.Process:
     with (folder / f"rank-{rank}.log").open("ab") as log:
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "islands.learner", "--supervisor", address),
-            *(
-                "--token_file",
-                str(folder / "run" / "token"),
-                "--tasks",
-                "tests.benchmarks,examples",
-            ),
+            *("--token_file", str(folder / "run" / "token")),
+            *("--tasks", "tests.benchmarks,examples"),
             *("--name", ISLAND, "--folder", str(folder / "island"), "--hosts", "2"),
             *("--rank", str(rank), "--island_address", f"127.0.0.1:{BASE_PORT}"),
             stdout=log,

@@ -16,6 +16,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from tests.integration.namespaces import Namespace, Shape, open_pair, unavailable
 from tests.integration.programs import Room, entries, logged
 
@@ -107,22 +109,17 @@ def took_part(folder: Path, from_s: float, to_s: float = float("inf")) -> tuple[
         for entry in entries(folder / "tape.jsonl", "merged")
         if from_s <= float(str(entry["at_s"])) < to_s
     ]
-    return len(merged), sum(NEAR in list(map(str, _list(entry))) for entry in merged)
-
-
-def _list(entry: dict[str, object]) -> list[object]:
-    told = entry["participants"]
-    assert isinstance(told, list)
-    return told
+    parts = [msgspec.convert(entry["participants"], list[str]) for entry in merged]
+    return len(merged), sum(NEAR in names for names in parts)
 
 
 def steps_per_s(folder: Path, name: str, third: Third) -> float:
-    told = [
+    reports = [
         (float(str(entry["at_s"])), int(str(entry["steps"])))
         for entry in entries(folder / "metrics.jsonl", "step")
         if entry["learner"] == name and third.from_s <= float(str(entry["at_s"])) <= third.to_s
     ]
-    (first_s, first), (last_s, last) = told[0], told[-1]
+    (first_s, first), (last_s, last) = reports[0], reports[-1]
     return (last - first) / (last_s - first_s)
 
 
@@ -148,15 +145,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--rate", default="5mbit")
     parser.add_argument("--both-ways", action="store_true")
-    told = parser.parse_args()
+    options = parser.parse_args()
     missing = unavailable()
     if missing is not None:
         print(f"skipped: {missing}")
         return
     for precision in ("adaptive", "float32"):
         with open_pair(near=GOOD, far=GOOD) as (near, far):
-            cut = Shape(told.rate)
-            asyncio.run(play(near, far, precision, told.seconds, cut, both_ways=told.both_ways))
+            cut = Shape(options.rate)
+            asyncio.run(
+                play(near, far, precision, options.seconds, cut, both_ways=options.both_ways)
+            )
 
 
 if __name__ == "__main__":

@@ -174,7 +174,6 @@ class _Excuses:
         """The epoch of each syncer's last start; infinite until the tape says it."""
 
     def note(self, actor: str, entry: Entry) -> None:
-        """Note the syncers that begin, and their epochs."""
         if isinstance(entry, Fault) and entry.fault == SECOND_SYNCER:
             self._epochs.update(dict.fromkeys(entry.names, inf))
         elif isinstance(entry, ProcessStarted) and entry.name in self._epochs:
@@ -183,7 +182,6 @@ class _Excuses:
             self._epochs[actor] = entry.epoch
 
     def excused(self, name: str, error: str, at_s: float) -> bool:
-        """Whether a process had to end with this error at this time."""
         match error.partition("(")[0]:
             case "DiskError":
                 return any(self._gone(name, span, at_s) for span in self._bad_disks.get(name, []))

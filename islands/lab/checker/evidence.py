@@ -9,7 +9,7 @@ Of two syncers over one journal the one that started last owns it. What the othe
 then on is not part of the run, so its entries are in neither `effective` nor `owned`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import inf
@@ -228,40 +228,32 @@ class History:
 
 def frozen_spans(history: History) -> Spans:
     """Return when each process was frozen: a new start of a process ends its freeze as well."""
-    spans: dict[str, list[tuple[float, float]]] = {}
-    for at_s, _, entry in history.lines:
-        if isinstance(entry, Fault) and entry.fault == FREEZE:
-            _begin(spans, entry.names, at_s)
-        elif isinstance(entry, Fault) and entry.fault == THAW:
-            _end(spans, entry.names, at_s)
-        elif isinstance(entry, ProcessStarted):
-            _end(spans, [entry.name], at_s)
-    return spans
+    return _spans(history, (FREEZE,), (THAW,), restart_ends=True)
 
 
 def bad_disk_spans(history: History) -> Spans:
-    """Return when the disk of each process was full or failed."""
+    return _spans(history, DISK_FAULTS, DISK_SOUND, restart_ends=False)
+
+
+def _spans(
+    history: History, begins: Sequence[str], ends: Sequence[str], *, restart_ends: bool
+) -> Spans:
     spans: dict[str, list[tuple[float, float]]] = {}
     for at_s, _, entry in history.lines:
-        if isinstance(entry, Fault) and entry.fault in DISK_FAULTS:
-            _begin(spans, entry.names, at_s)
-        elif isinstance(entry, Fault) and entry.fault in DISK_SOUND:
-            _end(spans, entry.names, at_s)
+        if isinstance(entry, Fault):
+            names, fault = entry.names, entry.fault
+        elif isinstance(entry, ProcessStarted) and restart_ends:
+            names, fault = [entry.name], ends[0]
+        else:
+            continue
+        for name in names:
+            own = spans.setdefault(name, [])
+            lasts = bool(own) and own[-1][1] == inf
+            if fault in begins and not lasts:
+                own.append((at_s, inf))
+            elif fault in ends and lasts:
+                own[-1] = (own[-1][0], at_s)
     return spans
-
-
-def _begin(spans: dict[str, list[tuple[float, float]]], names: Iterable[str], at_s: float) -> None:
-    for name in names:
-        own = spans.setdefault(name, [])
-        if not own or own[-1][1] < inf:
-            own.append((at_s, inf))
-
-
-def _end(spans: dict[str, list[tuple[float, float]]], names: Iterable[str], at_s: float) -> None:
-    for name in names:
-        own = spans.get(name, [])
-        if own and own[-1][1] == inf:
-            own[-1] = (own[-1][0], at_s)
 
 
 def overlap_s(spans: Spans, name: str, from_s: float, to_s: float) -> float:

@@ -230,7 +230,6 @@ def _lives(history: History) -> dict[str, tuple[float, float]]:
         ),
         default=float("inf"),
     )
-    learners = {e.name: None for _, _, e in history.lines if isinstance(e, Admitted)}
     lives: dict[str, tuple[float, float]] = {}
     for at_s, _, entry in history.lines:
         if isinstance(entry, ProcessStarted):
@@ -238,4 +237,5 @@ def _lives(history: History) -> dict[str, tuple[float, float]]:
         elif isinstance(entry, ProcessEnded | ProcessKilled) and entry.name in lives:
             lives[entry.name] = (lives[entry.name][0], min(at_s, end_s))
     roles = {e.name: e.role for _, _, e in history.lines if isinstance(e, Admitted)}
-    return {name: lives[name] for name in learners if name in lives and roles[name] is Role.LEARNER}
+    learners = [name for name, role in roles.items() if role is Role.LEARNER]
+    return {name: lives[name] for name in learners if name in lives}

@@ -57,11 +57,9 @@ class OpenPulls:
             case round_entries.Asked():
                 facts = ticket(entry.ticket)
                 yield from self.ask(facts.name, facts.round, entry.fragment, at_s)
-            case round_entries.Declined():
-                facts = ticket(entry.ticket)
-                yield from self.end(facts.name, facts.round, at_s)
-            case round_entries.Arrived():
-                arrived.add(entry.ticket)
+            case round_entries.Declined() | round_entries.Arrived():
+                if isinstance(entry, round_entries.Arrived):
+                    arrived.add(entry.ticket)
                 facts = ticket(entry.ticket)
                 yield from self.end(facts.name, facts.round, at_s)
             case round_entries.FateTold() if (

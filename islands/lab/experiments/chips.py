@@ -118,7 +118,6 @@ class ElasticChips:
         return min(self._fails_s, back_s)
 
     def _pass_until(self, now_s: float) -> None:
-        """Let happen what happens while the learner does not step."""
         while self._next_s <= now_s:
             self._happen(self._next_s)
 

@@ -14,9 +14,9 @@ from statistics import mean, median
 from typing import Annotated
 
 from islands.lab.experiments.chips import Chips
-from islands.lab.experiments.experiment import Experiment, Pictures
 from islands.lab.experiments.fleet import FleetResult, FleetRun, Group, Link, lock_step, play
 from islands.lab.experiments.plot import Line, chart
+from islands.lab.experiments.side_by_side import Experiment, Pictures
 from islands.lab.settings.cells import chosen, run_settings
 from islands.lab.settings.fleets import LEARNERS_MOST, ComparisonOptions
 from islands.numerics.codecs import size_bytes
@@ -188,7 +188,6 @@ def table(options: ComparisonOptions, runs: Runs) -> str:
 
 
 def by_name(runs: Runs) -> Rows:
-    """Return the runs of all seeds, by entry and what is swept."""
     rows: dict[tuple[str, str], list[FleetResult]] = {}
     for key, played in runs.items():
         rows.setdefault((key.entry, key.swept), []).append(played)

@@ -22,10 +22,9 @@ from typing import Annotated
 
 from islands.files.tape_writing import MemoryTape
 from islands.lab.checker import judge
-from islands.lab.checker.evidence import Limits
 from islands.lab.experiments.chips import Chips, Counted, Device, ElasticChips, RigidChips
 from islands.lab.toys.toy import NumpyTrainer
-from islands.lab.world.world import Costs, LearnerHost, Trainers, World
+from islands.lab.world.world import MAILBOX_MOST, Costs, LearnerHost, Trainers, World
 from islands.learner.actor import LearnerActor
 from islands.model.interfaces import Trainer
 from islands.protocol.errors import InvariantError
@@ -53,7 +52,7 @@ LOOK_S = 0.2
 START_S, SETTLE_S = 100.0, 5.0
 """For patience 1: time within which all learners must step, and in which a run of a budget may."""
 END_S = 1000.0  # more than its time, a fleet is given up
-MAILBOX_MOST, MESSAGES_EACH = 256, 8  # that may wait, of all learners and of each
+MESSAGES_EACH = 8  # of each learner may wait
 
 
 def lock_step(timing: Timing) -> RunSettings:
@@ -172,7 +171,6 @@ class FleetRun:
 
     @property
     def rows(self) -> int:
-        """Number of rows of the toy: each fragment has as many."""
         return self.settings.fragments * ceil(ROWS_LEAST / self.settings.fragments)
 
     def members(self) -> tuple[Member, ...]:
@@ -400,13 +398,8 @@ def broken_of(world: World, tape: MergeTape) -> tuple[str, ...]:
     """Return the promises that a run's history breaks; none where no history was kept."""
     if tape.history is None:
         return ()
-    limits = Limits.of(
-        world.settings,
-        world.layout,
-        batch_tokens={name: host.batch_tokens for name, host in world.hosts.items()},
-        records_per_shard=BATCHES,
-        mailbox_most=max(MAILBOX_MOST, MESSAGES_EACH * len(world.hosts)),
-    )
+    mailbox_most = max(MAILBOX_MOST, MESSAGES_EACH * len(world.hosts))
+    limits = world.limits(records_per_shard=BATCHES, mailbox_most=mailbox_most)
     return tuple(str(each) for each in judge(tuple(tape.history.lines), limits))
 
 

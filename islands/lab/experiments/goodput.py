@@ -10,19 +10,10 @@ from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import NamedTuple
 
+from islands.lab.experiments import fleet
 from islands.lab.experiments.chips import Chips
-from islands.lab.experiments.experiment import Experiment, Pictures
-from islands.lab.experiments.fleet import (
-    HOUR_S,
-    Figures,
-    FleetResult,
-    FleetRun,
-    Group,
-    Link,
-    play,
-    play_alone,
-)
 from islands.lab.experiments.plot import Line, chart
+from islands.lab.experiments.side_by_side import Experiment, Pictures
 from islands.lab.settings.fleets import GoodputOptions
 from islands.run.records.pictures import (
     BLACK,
@@ -80,10 +71,10 @@ LEARNER_HOURS, HOURS_LEAST = 24.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedFleet(FleetResult):
+class ComparedFleet(fleet.FleetResult):
     """A fleet that was played by the actors, and by the event model alone."""
 
-    plain: Figures = field(kw_only=True)
+    plain: fleet.Figures = field(kw_only=True)
 
 
 Fleets = Mapping[FleetKey, ComparedFleet]
@@ -96,20 +87,20 @@ def rows_of(options: GoodputOptions) -> list[Row]:
     return [Row(1, elastic=False), *rows] if options.not_elastic else rows
 
 
-def cells_of(options: GoodputOptions) -> dict[FleetKey, FleetRun]:
+def cells_of(options: GoodputOptions) -> dict[FleetKey, fleet.FleetRun]:
     chips = CHIPS if options.table is not None else tuple(dict.fromkeys(options.chips))
     return {(row, count): _cell(options, row, count) for row in rows_of(options) for count in chips}
 
 
-def _cell(options: GoodputOptions, row: Row, chips: float) -> FleetRun:
+def _cell(options: GoodputOptions, row: Row, chips: float) -> fleet.FleetRun:
     hours = options.hours or max(HOURS_LEAST, LEARNER_HOURS / row.learners)
-    return FleetRun(
-        groups=(Group(row.learners),),
+    return fleet.FleetRun(
+        groups=(fleet.Group(row.learners),),
         elastic=row.elastic,
         each=Chips(
             chips / row.learners,
             slice_chips=options.slice_chips,
-            mtbi_s=options.mtbi_days * 24 * HOUR_S,
+            mtbi_s=options.mtbi_days * 24 * fleet.HOUR_S,
             stall_s=options.stall_s,
             return_s=options.return_s,
             rejoin_every_s=options.rejoin_every_s,
@@ -120,18 +111,17 @@ def _cell(options: GoodputOptions, row: Row, chips: float) -> FleetRun:
         noise=options.noise,
         chip_tokens=options.chip_tokens,
         parameters=options.parameters,
-        link=Link(options.latency_s, options.gbit_s),
+        link=fleet.Link(options.latency_s, options.gbit_s),
         settings=replace(options.run, seed=options.seed),
-        warmup_s=options.warmup_h * HOUR_S,
-        measured_s=hours * HOUR_S,
+        warmup_s=options.warmup_h * fleet.HOUR_S,
+        measured_s=hours * fleet.HOUR_S,
         seed=options.seed,
     )
 
 
-def play_both(cell: FleetRun) -> ComparedFleet:
-    """Play one fleet with the actors, and by the event model alone."""
-    played = play(cell)
-    return ComparedFleet(cell, played.figures, played.training, plain=play_alone(cell))
+def play_both(cell: fleet.FleetRun) -> ComparedFleet:
+    played = fleet.play(cell)
+    return ComparedFleet(cell, played.figures, played.training, plain=fleet.play_alone(cell))
 
 
 def published_of(fleets: Fleets, row: Row, chips: float) -> float | None:
@@ -206,7 +196,7 @@ def _details(fleets: Fleets) -> list[list[str]]:
                 f"{figures.uptime:.4f}",
                 f"{training.yield_share:.3f}",
                 f"{training.participation:.3f}",
-                f"{HOUR_S * len(training.merges) / played.cell.measured_s:.1f}",
+                f"{fleet.HOUR_S * len(training.merges) / played.cell.measured_s:.1f}",
                 f"{training.chip_hours:.4g}",
                 f"{training.link_bytes:.3g}",
             ]
@@ -228,7 +218,7 @@ def figures_of(_: GoodputOptions, fleets: Fleets) -> list[dict[str, object]]:
             "yield": played.training.yield_share,
             "participation": played.training.participation,
             "merges": len(played.training.merges),
-            "hours": played.cell.measured_s / HOUR_S,
+            "hours": played.cell.measured_s / fleet.HOUR_S,
             "chip_hours_per_1e9_tokens": played.training.chip_hours,
             "link_bytes_per_token": played.training.link_bytes,
         }

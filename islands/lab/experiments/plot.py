@@ -4,17 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from islands.run.records.pictures import (
-    BLACK,
-    COLOURS,
-    LINE_INCHES,
-    Points,
-    count_below,
-    encoded,
-    line,
-    new_figure,
-    seconds_below,
-)
+from islands.run.records import pictures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,8 +21,8 @@ class Line:
     """
 
     name: str
-    points: Points
-    published: Points = ()
+    points: pictures.Points
+    published: pictures.Points = ()
     steps: bool = False
 
 
@@ -49,8 +39,8 @@ def chart(
     The unit `time` is in seconds; with a logarithmic scale the quantity is above 0.
     """
     crossed = any(each.published for each in lines)
-    legend_inches = LINE_INCHES * (len(lines) + crossed) / 2
-    with new_figure(CHART_INCHES + legend_inches) as figure:
+    legend_inches = pictures.LINE_INCHES * (len(lines) + crossed) / 2
+    with pictures.new_figure(CHART_INCHES + legend_inches) as figure:
         axes = figure.subplots()
         axes.set_ylabel(what)
         unit_s = _quantity_below(
@@ -60,14 +50,14 @@ def chart(
         for index, each in enumerate(lines):
             points = [(x / unit_s, y) for x, y in each.points]
             steps = {"drawstyle": "steps-post"} if each.steps else {}
-            line(axes, points, index, each.name, **steps)
-            colour = COLOURS[index % len(COLOURS)]
+            pictures.line(axes, points, index, each.name, **steps)
+            colour = pictures.COLOURS[index % len(pictures.COLOURS)]
             for x, y in each.published:
                 axes.plot(x, y, "x", color=colour, **CROSS)
         if crossed:
-            axes.plot([], [], "x", color=BLACK, label="published", **CROSS)
+            axes.plot([], [], "x", color=pictures.BLACK, label="published", **CROSS)
         figure.legend(loc="outside lower left", ncols=2)
-        return encoded(figure)
+        return pictures.encoded(figure)
 
 
 def _quantity_below(
@@ -76,7 +66,7 @@ def _quantity_below(
     """Label the horizontal axis; return the number by which quantities are divided."""
     most = max(quantities)
     if unit == "time":
-        return seconds_below(axes, most)
+        return pictures.seconds_below(axes, most)
     axes.set_xlabel(unit)
     if logarithmic:
         axes.set_xscale("log")
@@ -84,5 +74,5 @@ def _quantity_below(
         axes.minorticks_off()
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     else:
-        count_below(axes, unit, most)
+        pictures.count_below(axes, unit, most)
     return 1.0

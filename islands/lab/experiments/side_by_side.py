@@ -1,4 +1,8 @@
-"""Jobs side by side, each in a process of its own: one that fails takes no other along."""
+"""An experiment: runs on a virtual clock, played side by side and compared in a table.
+
+Each module of an experiment ends with an `EXPERIMENT`, which says what is its own; `islands lab
+simulate` does the rest. Each run has a process of its own: one that fails takes no other along.
+"""
 
 import multiprocessing
 import os
@@ -9,17 +13,37 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from islands.protocol.errors import IslandsError
 from messaging.errors import VirtualTimeError
 
+Options = TypeVar("Options")
 Key = TypeVar("Key")
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
+Pictures = Mapping[str, Callable[[], bytes]]
 
 END_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment(Generic[Options, Key, Job, Result]):
+    """The functions of one experiment.
+
+    `jobs` returns the runs by key, in the order in which they begin, and `play` plays one, as a
+    function of a module, which other processes can import. The table of the results is Markdown,
+    the figures are written as JSON, pictures are PNG files by name, and `kept` says whether the
+    results keep every promise.
+    """
+
+    jobs: Callable[[Options], Mapping[Key, Job]]
+    play: Callable[[Job], Result]
+    table: Callable[[Options, Mapping[Key, Result]], str]
+    figures: Callable[[Options, Mapping[Key, Result]], object]
+    pictures: Callable[[Options, Mapping[Key, Result]], Pictures] = lambda _, __: {}
+    kept: Callable[[Mapping[Key, Result]], bool] = lambda _: True
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,15 +17,7 @@ from typing import IO, TextIO
 
 import msgspec
 
-from islands.lab.faults.fleet import (
-    HUB_FILE,
-    WATCHED_FILE,
-    HubSettings,
-    MergedBy,
-    Stepped,
-    Watched,
-    encode,
-)
+from islands.lab.faults import fleet
 from islands.lab.faults.proxy import HOST
 from islands.lab.faults.victim import write_through
 from islands.model.workload import load_workload
@@ -51,7 +43,7 @@ class WatchedHub(Coordinator):
 
     async def open(self) -> None:
         await super().open()
-        path = self.settings.folder / WATCHED_FILE
+        path = self.settings.folder / fleet.WATCHED_FILE
         self.watched = path.open("ab", buffering=0)
 
     def _on_note(self, name: str, role: Role, note: Note) -> None:
@@ -59,11 +51,11 @@ class WatchedHub(Coordinator):
         if note.kind == "merged":
             fields = msgspec.json.decode(note.fields, type=dict[str, object])
             people = msgspec.convert(fields["participants"], tuple[str, ...])
-            self._write(MergedBy(self.now_s, people))
+            self._write(fleet.MergedBy(self.now_s, people))
 
     def _on_figures(self, name: str, figures: StepFigures) -> None:
         super()._on_figures(name, figures)
-        self._write(Stepped.of(self.now_s, name, figures))
+        self._write(fleet.Stepped.of(self.now_s, name, figures))
 
     async def stop(self) -> None:
         """End the run as an operator does, by a command to the supervisor."""
@@ -80,12 +72,12 @@ class WatchedHub(Coordinator):
         finally:
             await network.close()
 
-    def _write(self, row: Watched) -> None:
-        self.watched.write(encode(row))
+    def _write(self, row: fleet.Watched) -> None:
+        self.watched.write(fleet.encode(row))
 
 
 def victim_command(
-    hub: Coordinator, name: str, learners: LearnerSettings, *, given: HubSettings
+    hub: Coordinator, name: str, learners: LearnerSettings, *, given: fleet.HubSettings
 ) -> list[str]:
     """Return the argument list that starts a process which can be struck, and whose links can."""
     python, flag, module, *rest = command_of(hub, name, learners)
@@ -130,10 +122,9 @@ async def _run(hub: WatchedHub) -> int:
 
 
 def main(folder: Path) -> int:
-    """Run the hub of a folder to its end; returns the exit code."""
     os.environ.setdefault("PJRT_NPROC", "1")
     write_through()
-    given = msgspec.json.decode((folder / HUB_FILE).read_bytes(), type=HubSettings)
+    given = msgspec.json.decode((folder / fleet.HUB_FILE).read_bytes(), type=fleet.HubSettings)
     workload = load_workload(given.spec, allowed=allowed_by(given.spec.task))
     try:
         claim = claim_folder(folder, given.spec, workload)

@@ -84,7 +84,6 @@ class BareLoop:
 
 
 def main(path: Path) -> None:
-    """Watch until the parent has ended."""
     parent = os.getppid()
     with path.open("ab", buffering=0) as file:
         watch(

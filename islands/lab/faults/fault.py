@@ -186,7 +186,6 @@ class Injection:
 
     @property
     def hits_hub(self) -> bool:
-        """Whether it happens to somebody on whom all learners depend."""
         return SYNCER in self.victims or SUPERVISOR in self.victims
 
     def __str__(self) -> str:

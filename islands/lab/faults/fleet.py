@@ -23,12 +23,7 @@ from islands.lab.faults.paths import Ports
 from islands.protocol.errors import IslandsError, UnreachableError, UserError, unusable
 from islands.protocol.identities import SUPERVISOR
 from islands.protocol.messages.control import StepFigures
-from islands.run.hosting.process_identity import (
-    Identity,
-    facts,
-    marked,
-    send_signal,
-)
+from islands.run.hosting import process_identity
 from islands.run.hosting.process_output import last_line
 from islands.settings.run_spec import RunSpec
 
@@ -134,7 +129,6 @@ class Fleet:
         return END_S + self.timing.scaled(self.timing.final_s)
 
     async def __aenter__(self) -> Self:
-        """Start the hub, and with it all processes."""
         if (self.folder / HUB_FILE).exists():
             raise UserError(f"{self.folder} holds another chaos run; choose another folder")
         try:
@@ -150,14 +144,13 @@ class Fleet:
             self._hub.kill()
             self._hub.wait()
         self._let_go()
-        for identity in marked(self.folder).values():
-            send_signal(identity, signal.SIGKILL)
+        for identity in process_identity.marked(self.folder).values():
+            process_identity.send_signal(identity, signal.SIGKILL)
 
     # --- the hub ------------------------------------------------------------------------------
 
     @property
     def hub_command(self) -> list[str]:
-        """The argument list that starts the hub's process."""
         return [sys.executable, "-m", "islands.lab.faults", str(self.folder)]
 
     def start_hub(self) -> None:
@@ -177,7 +170,6 @@ class Fleet:
             self._hub.stdin.close()
 
     def order_start(self, name: str) -> None:
-        """Have the hub start a process that has left."""
         if self._hub is not None and self._hub.stdin is not None:
             with suppress(BrokenPipeError):  # it has ended just now
                 self._hub.stdin.write(f"{name}\n".encode())
@@ -191,7 +183,6 @@ class Fleet:
         return hub.returncode
 
     async def _ended(self, hub: subprocess.Popen[bytes]) -> None:
-        """Wait until a hub's process has ended."""
         try:
             await self.wait(lambda: hub.poll() is not None, self.end_s, until_end=True)
         except TimeoutError as error:
@@ -202,19 +193,19 @@ class Fleet:
 
     # --- processes ----------------------------------------------------------------------------
 
-    def identity(self, name: str) -> Identity | None:
+    def identity(self, name: str) -> process_identity.Identity | None:
         """Return which process has a name now; None if none lives."""
         if name == SUPERVISOR:
-            known = None if self._hub is None else facts(self._hub.pid)
+            known = None if self._hub is None else process_identity.facts(self._hub.pid)
             if self._hub is None or known is None or known.zombie:
                 return None
-            return Identity(self._hub.pid, known.started_ticks)
-        return identity_in(self.folder, name)
+            return process_identity.Identity(self._hub.pid, known.started_ticks)
+        return process_identity.marked(self.folder).get(name)
 
     def signal(self, name: str, number: signal.Signals) -> bool:
         """Signal the process of a name; returns whether there was one."""
         identity = self.identity(name)
-        return identity is not None and send_signal(identity, number)
+        return identity is not None and process_identity.send_signal(identity, number)
 
     async def restart_hub(self, away_s: float) -> None:
         """Wait for the end of a hub that was struck, and start it again after a while."""
@@ -249,8 +240,3 @@ class Fleet:
                     sentence = last_line(self.folder / HUB_LOG)
                     raise UnreachableError(f"the hub has ended: {sentence}")
                 await asyncio.sleep(LOOK_S)
-
-
-def identity_in(folder: Path, name: str) -> Identity | None:
-    """Return which child of a run's hub has a name now; None if none lives."""
-    return marked(folder).get(name)

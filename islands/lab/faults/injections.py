@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from islands.lab.faults.fault import LINKS, FaultKind, Injection
 from islands.lab.faults.fleet import Fleet
 from islands.lab.faults.paths import Paths
+from islands.lab.faults.proxy import now_s
 from islands.lab.faults.victim import HANG
 from islands.protocol.identities import SUPERVISOR
 from islands.protocol.settings.run import Timing
@@ -75,8 +76,8 @@ async def _straggle(targets: Targets, injection: Injection) -> str:
     """Let the victim run for a share of each tenth of a second."""
     (name,) = injection.victims
     runs_s = DUTY_S / injection.fault.factor
-    end_s, victim = _now_s() + injection.fault.for_s, targets.fleet.identity(name)
-    while _now_s() < end_s:
+    end_s, victim = now_s() + injection.fault.for_s, targets.fleet.identity(name)
+    while now_s() < end_s:
         if victim is None or not send_signal(victim, signal.SIGSTOP):
             return NOBODY
         await asyncio.sleep(DUTY_S - runs_s)
@@ -119,7 +120,3 @@ REAL: Mapping[FaultKind, Callable[[Targets, Injection], Awaitable[str]]] = {
     **dict.fromkeys(LINKS, _break_links),
 }
 """The function that carries out each kind of fault on real processes and links."""
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

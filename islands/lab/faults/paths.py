@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from islands.lab.faults.fault import Fault, FaultKind, Peer
-from islands.lab.faults.proxy import FaultProxy, Faults, free_port
+from islands.lab.faults.proxy import FaultProxy, Faults, free_port, now_s
 from islands.run.hosting.process_identity import Identity
 
 RESETS_S = 0.2
@@ -96,7 +96,6 @@ class Paths:
         return {connection.client for connection in connections if not connection.ended}
 
     async def _flap(self, fault: Fault, names: tuple[str, ...]) -> None:
-        now_s = asyncio.get_running_loop().time
         end_s, cut = now_s() + fault.for_s, True
         while now_s() < end_s:
             self._inject(fault, names, Faults(cut=cut))
@@ -105,7 +104,6 @@ class Paths:
 
     async def _reset(self, fault: Fault, names: tuple[str, ...]) -> None:
         """Reset every connection, and all that follow, after some bytes; each after others."""
-        now_s = asyncio.get_running_loop().time
         end_s = now_s() + fault.for_s
         seen: dict[int, None] = {}
         while now_s() < end_s:
@@ -137,7 +135,6 @@ class Paths:
 
 
 def stream_faults_of(fault: Fault) -> Faults:
-    """Return the effect of a fault on the bytes of a direction."""
     match fault.kind:
         case FaultKind.LATENCY:
             return Faults(latency_s=fault.latency_s, jitter_s=fault.jitter_s)

@@ -254,7 +254,7 @@ class Pump:
         while True:  # until the end was passed on
             await self._wait(lambda: bool(self._queue))
             due_s, data = self._queue[0]
-            while (wait_s := due_s - _now_s()) > 0:
+            while (wait_s := due_s - now_s()) > 0:
                 await self._pause(wait_s)
             if isinstance(data, End):
                 await self._wait(lambda: not self.faults.cut)
@@ -300,16 +300,16 @@ class Pump:
         if faults.bandwidth_bytes_s is None:
             return size, 0.0
         size = min(size, max(1, int(faults.bandwidth_bytes_s * _BANDWIDTH_STEP_S)))
-        now_s = _now_s()
-        earliest_s = max(self._free_s, now_s - _BANDWIDTH_BURST_S)
+        at_s = now_s()
+        earliest_s = max(self._free_s, at_s - _BANDWIDTH_BURST_S)
         self._free_s = earliest_s + size / faults.bandwidth_bytes_s
-        return size, self._free_s - now_s
+        return size, self._free_s - at_s
 
     def _put(self, data: bytes | End) -> None:
         delay_s = self.faults.latency_s
         if self.faults.jitter_s > 0:
             delay_s += self.faults.jitter_s * self._jitter.random()
-        self._last_due_s = max(self._last_due_s, _now_s() + delay_s)
+        self._last_due_s = max(self._last_due_s, now_s() + delay_s)
         self._queue.append((self._last_due_s, data))
         if isinstance(data, bytes):
             self._queued_bytes += len(data)
@@ -325,8 +325,8 @@ class Pump:
             await self._changed.wait()
 
     async def _pause(self, seconds: float) -> None:
-        before, end_s = self.faults, _now_s() + seconds
-        while self.faults is before and (wait_s := end_s - _now_s()) > 0:
+        before, end_s = self.faults, now_s() + seconds
+        while self.faults is before and (wait_s := end_s - now_s()) > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
@@ -416,7 +416,7 @@ def reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-def _now_s() -> float:
+def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 

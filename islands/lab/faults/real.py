@@ -11,16 +11,17 @@ from pathlib import Path
 from islands.lab.faults.bare_loop import BareLoop, Stall
 from islands.lab.faults.evidence import final_of, history_of, judged, limits_of, lines_of
 from islands.lab.faults.fault import Injected, Injection
-from islands.lab.faults.fleet import Fleet, HubSettings, identity_in
+from islands.lab.faults.fleet import Fleet, HubSettings
 from islands.lab.faults.injections import Targets, carry_out
 from islands.lab.faults.paths import Paths
+from islands.lab.faults.proxy import now_s
 from islands.lab.faults.schedule import injections_of
 from islands.lab.faults.verdict import Control, ScenarioResult, control_of, demand_rates, finding_of
 from islands.lab.settings.chaos import SLEEPING, ChaosOptions, faults_of
 from islands.protocol.errors import IslandsError
 from islands.protocol.settings.run import REDIAL_LONGEST_S, RunSettings
 from islands.protocol.tape.simulation_entries import Healed
-from islands.run.hosting.process_identity import Identity
+from islands.run.hosting.process_identity import Identity, marked
 from islands.run.hosting.process_runtime import allow_open_files
 from islands.settings.run_spec import RunSpec, read
 
@@ -32,14 +33,13 @@ REPORTS = 2  # heartbeats, after which all that was measured until now has been 
 
 
 async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]) -> ScenarioResult:
-    """Play a scenario on real processes, and judge what they recorded."""
     allow_open_files()  # proxies take many
     spec = RunSpec.of(options.file)
     async with AsyncExitStack() as stack:
         paths = None
         hub = HubSettings(spec, options.learners)
         if any(fault.kind.of_links for fault in faults_of(options).values()):
-            proxies = Paths(options.seed, partial(identity_in, folder), options.names)
+            proxies = Paths(options.seed, lambda name: marked(folder).get(name), options.names)
             paths = await stack.enter_async_context(proxies)
             hub = replace(hub, ports=paths.ports)
         fleet = await stack.enter_async_context(Fleet(folder, hub))
@@ -88,21 +88,21 @@ class Rehearsal:
         names = self.options.names
         await self.fleet.wait(lambda: self.fleet.merged_since(0.0, names), self._ready_s)
         await asyncio.sleep(self._reported_s)
-        began_s = _now_s()
+        began_s = now_s()
         self._say(f"{len(names)} learners merge; the control takes {self.options.control_s:g} s")
         await asyncio.sleep(self.options.control_s)
-        origin_s = _now_s()
+        origin_s = now_s()
         self.span = (began_s, origin_s)
         self._demand_rates()
         injections = injections_of(self.options)
         for injection in injections:
             if not any(injection.overlaps(other) for other, _ in self._open):
                 await self._recovered()
-                origin_s = max(origin_s, _now_s() - injection.at_s)
-            await asyncio.sleep(max(0.0, origin_s + injection.at_s - _now_s()))
+                origin_s = max(origin_s, now_s() - injection.at_s)
+            await asyncio.sleep(max(0.0, origin_s + injection.at_s - now_s()))
             self._open.append((injection, asyncio.create_task(self._inject(injection))))
         await self._recovered()
-        self.healed_s = _now_s()
+        self.healed_s = now_s()
         self.period_s = period_s(self.options, self._control())
         await asyncio.sleep(self.period_s + CALM_S + self._reported_s)
         self.fleet.watched.read()
@@ -120,14 +120,14 @@ class Rehearsal:
         for injection, task in self._open:
             injected = await task
             names = self.options.names if injection.hits_hub else injection.victims
-            rest_s = injected.ended_s + self.options.rest_s - _now_s()
+            rest_s = injected.ended_s + self.options.rest_s - now_s()
             if not injected.missed:
                 await asyncio.sleep(max(0.0, rest_s))
                 back_s = await self._back(injected)
                 merged = partial(self.fleet.merged_since, back_s, names)
                 await self.fleet.wait(merged, self._ready_s)
                 await self._wait_reported()
-            self.injected.append(replace(injected, until_s=_now_s()))
+            self.injected.append(replace(injected, until_s=now_s()))
         self._open.clear()
 
     async def _wait_reported(self) -> None:
@@ -141,7 +141,7 @@ class Rehearsal:
         longest_s = timing.scaled(REDIAL_LONGEST_S + timing.evict_s)
         with contextlib.suppress(TimeoutError):
             await self.fleet.wait(
-                partial(self.fleet.reported_since, _now_s(), self.options.names), longest_s
+                partial(self.fleet.reported_since, now_s(), self.options.names), longest_s
             )
 
     async def _back(self, injected: Injected) -> float:
@@ -151,7 +151,7 @@ class Rehearsal:
         for name in injected.injection.victims:
             before = self._before[injected.injection.name][name]
             await self.fleet.wait(partial(self._has_successor, name, before), self._ready_s)
-        return _now_s()
+        return now_s()
 
     def _has_successor(self, name: str, before: Identity | None) -> bool:
         return self.fleet.identity(name) not in (None, before)
@@ -161,9 +161,9 @@ class Rehearsal:
             name: self.fleet.identity(name) for name in injection.victims
         }
         self._say(f"{injection.name}: {injection.kind} of {', '.join(injection.victims)}")
-        began_s = _now_s()
+        began_s = now_s()
         missed = await carry_out(self._targets, injection)
-        ended_s = began_s if missed or injection.at_s == injection.ends_s else _now_s()
+        ended_s = began_s if missed or injection.at_s == injection.ends_s else now_s()
         if missed:
             self._say(f"{injection.name}: not done: {missed}")
         return Injected(injection, began_s, ended_s, ended_s, missed)
@@ -203,7 +203,6 @@ def _concluded(
     rehearsal: Rehearsal,
     stalls: Sequence[Stall],
 ) -> ScenarioResult:
-    """Judge what the processes of a run that has ended recorded."""
     spec_and_plan = read(folder)
     assert spec_and_plan is not None, "the hub wrote it before anything else"
     plan = spec_and_plan[1]
@@ -215,14 +214,9 @@ def _concluded(
     history = history_of([*lines, *([final] if final is not None else [])], injected, healed)
     rows = rehearsal.fleet.watched.rows
     control = control_of(rows, options.names, rehearsal.span, stalls)
-    timing = options.file.run.timing
-    names = options.names
+    names, timing = options.names, options.file.run.timing
     findings = [
         finding_of(each, injected, names, rows, lines, control, timing, stalls) for each in injected
     ]
     violations = judged(history, limits_of(spec, plan, options.names), spec.task)
     return ScenarioResult(tuple(findings), control, tuple(violations), tuple(history))
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

@@ -88,7 +88,6 @@ def control_of(
 
 
 def demand_rates(control: Control, names: Iterable[str]) -> None:
-    """Refuse a control with which nothing can be compared."""
     lacking = [name for name in names if not control.rates.get(name)]
     if lacking:
         raise UserError(
@@ -204,10 +203,9 @@ def _noticed_s(injected: Injected, within: Sequence[Line]) -> float | None:
 
 
 def _evicted_s(injected: Injected, evicted: Sequence[Line]) -> float | None:
-    for line in evicted:
-        if isinstance(line.entry, Evicted) and line.entry.name in injected.injection.victims:
-            return line.at_s - injected.began_s
-    return None
+    victims = injected.injection.victims
+    own = (e.at_s for e in evicted if isinstance(e.entry, Evicted) and e.entry.name in victims)
+    return next((at_s - injected.began_s for at_s in own), None)
 
 
 def _back_s(injected: Injected, lines: Sequence[Line], learners: tuple[str, ...]) -> float | None:
@@ -288,7 +286,6 @@ def verdict_of(
     control: Control,
     violations: Sequence[Violation],
 ) -> Verdict:
-    """Compare findings with what a scenario asks for."""
     timing = options.file.run.timing
     judged = tuple(
         Judged(finding, tuple(_broken(options, finding, control, timing))) for finding in findings
@@ -349,3 +346,28 @@ def _slow(options: ChaosOptions, finding: Finding, control: Control) -> Iterator
         yield f"its victim stepped at {own:.3f} of its rate; it must be {least:g}"
     if least is not None and finding.rate_share is not None and finding.rate_share < least:
         yield f"others stepped at {finding.rate_share:.3f} of their rate; it must be {least:g}"
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+HEADS = ("gap of others", "machine's", "rate", "its own", "noticed", "evicted", "back")
+
+
+def figures(finding: Finding, control: Control) -> tuple[str, ...]:
+    """Return the figures of an injection as texts, in the order of `HEADS`.
+
+    In brackets is what is judged: by how much the gap exceeds that of the control where the
+    machine's own stalls are taken off both.
+    """
+    gap = machine = ""
+    if finding.gap is not None and control.rates:
+        over_s = finding.gap.left_s - control.gap.left_s
+        gap = f"{1000 * finding.gap.longest_s:.1f} ms ({1000 * over_s:+.1f})"
+        machine = f"{1000 * finding.gap.machine_s:.1f} ms"
+    rates = (finding.rate_share, finding.own_rate_share)
+    times_s = (finding.noticed_s, finding.evicted_s, finding.back_s)
+    return (
+        *(gap, machine),
+        *("" if rate is None else f"{rate:.3f}" for rate in rates),
+        *("" if time_s is None else f"{time_s:.2f} s" for time_s in times_s),
+    )

@@ -55,7 +55,6 @@ def hang(_: int, __: FrameType | None) -> None:
 
 
 def main(module: str, *arguments: str) -> None:
-    """Run a module that hangs once it is told to."""
     write_through()
     signal.signal(HANG, hang)
     sys.argv = [module, *arguments]

@@ -10,14 +10,7 @@ from islands.lab.study.cells import Trial
 from islands.lab.study.statistics import Comparison, Verdict, compare
 from islands.lab.study.trial import Result
 from islands.protocol.errors import UserError
-from islands.run.records.pictures import (
-    LINE_INCHES,
-    count_below,
-    encoded,
-    line,
-    new_figure,
-    scale_y,
-)
+from islands.run.records import pictures
 from islands.settings.quantities import markdown_table
 
 Results = Mapping[str, Mapping[int, Result]]
@@ -43,7 +36,6 @@ class Row:
 def by_cell(
     trials: Sequence[Trial], ended: Mapping[str, Result | None]
 ) -> dict[str, dict[int, Result]]:
-    """Results by cell and seed, in the order of the study."""
     cells: dict[str, dict[int, Result]] = {}
     for trial in trials:
         cell, result = cells.setdefault(trial.name, {}), ended.get(trial.fingerprint)
@@ -53,7 +45,6 @@ def by_cell(
 
 
 def metric_of(options: StudyOptions, first: Result) -> str:
-    """The figure that is compared."""
     name = options.metric or next(iter(first.figures), "")
     if name not in first.figures:
         known = ", ".join(first.figures) or "none"
@@ -161,21 +152,21 @@ def plot(results: Results, metric: str, name: str) -> bytes:
         for cell, points in curves.items()
     }
     drawn = {cell: points for cell, points in shown.items() if points}
-    with new_figure(CHART_INCHES + len(drawn) * LINE_INCHES / 2) as figure:
+    with pictures.new_figure(CHART_INCHES + len(drawn) * pictures.LINE_INCHES / 2) as figure:
         figure.suptitle(name, x=0.01, ha="left")
         axes = figure.subplots()
         axes.set_ylabel(metric)
         if not drawn:
             axes.set_title("nothing was evaluated")
-            return encoded(figure)
+            return pictures.encoded(figure)
         names = [f"{cell}  {points[-1][1]:.4g}" for cell, points in drawn.items()]
         for index, points in enumerate(drawn.values()):
-            line(axes, points, index, names[index])
-        scale_y(axes, [y for points in drawn.values() for _, y in points])
-        count_below(axes, "tokens", ends)
+            pictures.line(axes, points, index, names[index])
+        pictures.scale_y(axes, [y for points in drawn.values() for _, y in points])
+        pictures.count_below(axes, "tokens", ends)
         axes.set_xlim(left=SKIPPED_SHARE * ends)
         figure.legend(loc="outside lower left", ncols=2)
-        return encoded(figure)
+        return pictures.encoded(figure)
 
 
 def points_of(found: Mapping[int, Result], metric: str) -> list[tuple[float, float]]:

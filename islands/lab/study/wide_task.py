@@ -47,7 +47,6 @@ class WideTask(Task[PyTree]):
     def loss(
         self, params: PyTree, state: PyTree, batch: PyTree, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], PyTree] | tuple[Float[Array, ""], PyTree, Metrics]:
-        """As the other task, on more rows."""
         return self.task.loss(params, state, batch, key)
 
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:

@@ -14,15 +14,7 @@ from numpy.typing import NDArray
 
 from islands.lab.toys.toy import SleepingDevice, ToyMoments, ToyTask
 from islands.layout.leaves import VALUE_BYTES
-from islands.model.interfaces import (
-    MOMENT_PIECE_BYTES,
-    LearnerDevices,
-    MomentsCopy,
-    PendingStep,
-    Snapshot,
-    Trainer,
-    Workload,
-)
+from islands.model import interfaces
 from islands.model.memory import TrainerBytes
 from islands.protocol.errors import InvariantError, SettingsError
 from islands.protocol.settings.choices import Pattern, SnapshotPrecision
@@ -36,7 +28,7 @@ PERIOD = 1 << 16
 
 
 @dataclass(frozen=True)
-class Sleeping(Workload):
+class Sleeping(interfaces.Workload):
     """A model of one tensor per fragment, all equal in size, on a device that sleeps.
 
     Attributes:
@@ -62,7 +54,9 @@ class Sleeping(Workload):
         trainer = self._make(settings, 1.0)
         return RunPlan(trainer.layout, trainer.shards)
 
-    def trainer(self, settings: RunSettings, learner: LearnerDevices) -> Trainer:
+    def trainer(
+        self, settings: RunSettings, learner: interfaces.LearnerDevices
+    ) -> interfaces.Trainer:
         return self._make(settings, self.slow.get(learner.name, 1.0))
 
     def evaluate(
@@ -116,18 +110,17 @@ class Accelerator(ToyTask):
         self.first_step_s = 0.0
 
     def setup(self) -> None:
-        """Sleep as long as compiling would take, and make the initial value."""
         time.sleep(self.setup_s)  # noqa: TID251  a setup that sleeps
         some = np.random.default_rng(0).standard_normal(PERIOD, np.float32)
         self._held = [np.resize(some, fragment.size) for fragment in self.layout.fragments]
 
-    def step(self, batch: object, learning_rate: float) -> PendingStep:
+    def step(self, batch: object, learning_rate: float) -> interfaces.PendingStep:
         """Move every fragment a little, and occupy the device for one step."""
         self._drift = [drift + learning_rate for drift in self._drift]
         first_s, self.first_step_s = self.first_step_s, 0.0
         return self.device.occupy(0.0, max(0.0, first_s - self.device.step_s))
 
-    def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
+    def snapshot(self, fragment: int, precision: SnapshotPrecision) -> interfaces.Snapshot:
         return Transfer(self._held[fragment], self._drift[fragment], precision)
 
     def value(self, fragment: int) -> NDArray[np.float32]:
@@ -166,7 +159,7 @@ class Accelerator(ToyTask):
     def moment_pieces(self) -> int:
         return len(self._pieces_bytes())
 
-    def read_moments(self, piece: int) -> MomentsCopy:
+    def read_moments(self, piece: int) -> interfaces.MomentsCopy:
         return ToyMoments(np.zeros(self._pieces_bytes()[piece], np.uint8), sound=True)
 
     def load_moments(self, pieces: Sequence[memoryview]) -> None:
@@ -180,8 +173,8 @@ class Accelerator(ToyTask):
 
     def _pieces_bytes(self) -> list[int]:
         whole = VALUE_BYTES * self.layout.size
-        starts = range(0, whole, MOMENT_PIECE_BYTES)
-        return [min(MOMENT_PIECE_BYTES, whole - start) for start in starts]
+        starts = range(0, whole, interfaces.MOMENT_PIECE_BYTES)
+        return [min(interfaces.MOMENT_PIECE_BYTES, whole - start) for start in starts]
 
 
 def _moved(value: NDArray[np.float32]) -> float:

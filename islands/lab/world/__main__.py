@@ -25,7 +25,6 @@ def main(arguments: list[str]) -> int:
 
 
 def verdict(outcome: Outcome) -> str:
-    """Render the scenario, its faults and its violations for people."""
     scenario, settings = outcome.scenario, outcome.scenario.settings
     size = f"{len(scenario.hosts)} learners, {settings.fragments} fragments"
     times = f"healed at {scenario.heal_s:.2f} s, ended at {outcome.ended_s:.2f} s"
@@ -42,7 +41,6 @@ def verdict(outcome: Outcome) -> str:
 
 
 def faults_done(outcome: Outcome) -> Counter[str]:
-    """Count the faults that took effect, by kind."""
     done: Counter[str] = Counter()
     for line in outcome.lines:
         if b'"kind":"fault"' in line:

@@ -114,7 +114,6 @@ class SimulatedDisk:
         return other
 
     def spoil(self, *, full: bool = False, failing: bool = False, slowness: float = 1.0) -> None:
-        """Have a disk without space, with a failing device, or with slow writes."""
         self.full, self.failing, self.slowness = full, failing, slowness
         self.was_bad = self.was_bad or full or failing
 

@@ -8,19 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from islands.lab.world.world import LearnerHost
-from islands.protocol.settings.choices import (
-    Adoption,
-    Automatic,
-    GossipRule,
-    LearnerWaits,
-    MergeRule,
-    Neighbours,
-    PaceBy,
-    Precision,
-    Trigger,
-    UpdatePrecision,
-    Weighting,
-)
+from islands.protocol.settings import choices
 from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.run import TOP_K_SHARE, RunSettings, Timing
@@ -42,7 +30,7 @@ def draw_settings(
 ) -> RunSettings:
     """Draw the settings of a seed's run: the common ones from `rng`, each family from its own."""
     settings = _common(rng, len(hosts), budget_tokens=budget_tokens)
-    adoption = random.Random(f"adoption {seed}").choice(tuple(Adoption))
+    adoption = random.Random(f"adoption {seed}").choice(tuple(choices.Adoption))
     outer = _draw_outer(random.Random(f"outer {seed}"), settings)
     settings = replace(settings, adoption=adoption, outer=outer)
     settings = _with_codec(random.Random(f"codec {seed}"), settings)
@@ -59,15 +47,15 @@ def _common(rng: random.Random, learners: int, *, budget_tokens: int) -> RunSett
     return RunSettings(
         interval_steps=rng.choice((2, 4, 8, 16, 24)),
         fragments=rng.choice((1, 2, 3, 4, 6)),
-        quorum=rng.choice((1, 1, min(2, learners), learners, None, Automatic.AUTO)),
-        overlap_steps=rng.choice((0, 1, 2, 4, Automatic.AUTO)),
-        weighting=rng.choice(tuple(Weighting)),
-        merge=rng.choice(tuple(MergeRule)),
+        quorum=rng.choice((1, 1, min(2, learners), learners, None, choices.Automatic.AUTO)),
+        overlap_steps=rng.choice((0, 1, 2, 4, choices.Automatic.AUTO)),
+        weighting=rng.choice(tuple(choices.Weighting)),
+        merge=rng.choice(tuple(choices.MergeRule)),
         staleness_max=rng.choice((0, 1, 2, 2)),
         outer=OuterSettings(
             0.7, rng.choice((0.0, 0.5, 0.9)), nesterov=rng.choice((True, True, False))
         ),
-        precision=rng.choice((Precision.FLOAT32, Precision.BFLOAT16)),
+        precision=rng.choice((choices.Precision.FLOAT32, choices.Precision.BFLOAT16)),
         budget_tokens=budget_tokens,
         learning_rate=0.02,
         timing=Timing(patience=rng.choice((0.1, 0.2, 0.3))),
@@ -82,9 +70,9 @@ def _waiting(rng: random.Random, settings: RunSettings) -> RunSettings:
     overlap_steps = rng.randrange(min(5, settings.interval_steps))
     return replace(
         settings,
-        learner_waits=LearnerWaits.AT_TAU,
+        learner_waits=choices.LearnerWaits.AT_TAU,
         overlap_steps=overlap_steps,
-        pace_by=rng.choice(tuple(PaceBy)),
+        pace_by=rng.choice(tuple(choices.PaceBy)),
     )
 
 
@@ -92,8 +80,8 @@ def _gossiping(rng: random.Random, settings: RunSettings, learners: int) -> RunS
     if rng.random() >= GOSSIPING or learners == 1:
         return settings
     gossip = GossipSettings(
-        rng.choice((Neighbours.RANDOM_PAIRS, Neighbours.RING)),
-        rule=rng.choice(tuple(GossipRule)),
+        rng.choice((choices.Neighbours.RANDOM_PAIRS, choices.Neighbours.RING)),
+        rule=rng.choice(tuple(choices.GossipRule)),
         everyone_every=rng.choice((None, None, 1, 4)),
     )
     facts = facts_of(RunSettings).items()
@@ -102,18 +90,20 @@ def _gossiping(rng: random.Random, settings: RunSettings, learners: int) -> RunS
 
 
 def _adapting(rng: random.Random, settings: RunSettings) -> RunSettings:
-    waits = settings.learner_waits is LearnerWaits.AT_TAU
+    waits = settings.learner_waits is choices.LearnerWaits.AT_TAU
     if waits or settings.overlap_steps == 0 or rng.random() >= ADAPTING:
         return settings
-    return replace(settings, precision=Precision.ADAPTIVE)
+    return replace(settings, precision=choices.Precision.ADAPTIVE)
 
 
 def taking_turns(rng: random.Random, settings: RunSettings, learners: int) -> RunSettings:
     """Have learners open rounds of their own, with the other settings that this needs."""
-    waits = rng.choice((LearnerWaits.AT_TAU, LearnerWaits.AT_TAU, LearnerWaits.NEVER))
+    waits = rng.choice(
+        (choices.LearnerWaits.AT_TAU, choices.LearnerWaits.AT_TAU, choices.LearnerWaits.NEVER)
+    )
     return replace(
         settings,
-        trigger=Trigger.LEARNER,
+        trigger=choices.Trigger.LEARNER,
         quorum=1,
         overlap_steps=0,
         learner_waits=waits,
@@ -132,18 +122,20 @@ def _draw_outer(rng: random.Random, settings: RunSettings) -> OuterSettings:
 
 def _with_codec(rng: random.Random, settings: RunSettings) -> RunSettings:
     """Have some runs encode contributions on the host, most of them with error feedback."""
-    codec = rng.choice((None, None, Precision.INT8, Precision.FP4, Precision.TWO_BIT))
+    codec = rng.choice(
+        (None, None, choices.Precision.INT8, choices.Precision.FP4, choices.Precision.TWO_BIT)
+    )
     if codec is None:
         return settings
     fed_back = rng.random() < WITH_FEEDBACK
-    if fed_back and settings.adoption is not Adoption.MIX and rng.random() < SPARSE:
+    if fed_back and settings.adoption is not choices.Adoption.MIX and rng.random() < SPARSE:
         share = rng.choice((1e-6, TOP_K_SHARE, 1.0))
-        return replace(settings, precision=Precision.TOP_K, top_k_share=share)
+        return replace(settings, precision=choices.Precision.TOP_K, top_k_share=share)
     return replace(settings, precision=codec, error_feedback=fed_back)
 
 
 def _with_increments(rng: random.Random, settings: RunSettings) -> RunSettings:
     if rng.random() >= BY_INCREMENTS:
         return settings
-    precisions = [each for each in UpdatePrecision if each.of_increments]
+    precisions = [each for each in choices.UpdatePrecision if each.of_increments]
     return replace(settings, update_precision=rng.choice(precisions))

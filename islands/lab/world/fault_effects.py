@@ -48,7 +48,7 @@ def _kill(injection: Injection, _usual: Route) -> Effects:
     for index, name in enumerate(injection.victims):
         away_s = injection.fault.for_s if name == SUPERVISOR else RESTART_S
         away_s = injection.down_s[index] if injection.down_s else away_s
-        yield injection.at_s + wait_s + away_s, partial(start, name=name)
+        yield injection.at_s + wait_s + away_s, partial(World.restart, name=name)
 
 
 async def kill(world: World, names: tuple[str, ...], *, silent: bool, wait_s: float) -> None:
@@ -62,11 +62,6 @@ async def kill(world: World, names: tuple[str, ...], *, silent: bool, wait_s: fl
         world.note(Fault("crash" if silent else "kill", died))
 
 
-def start(world: World, name: str) -> None:
-    if world.finished is None:
-        world.start(name)
-
-
 def _leave(injection: Injection, _usual: Route) -> Effects:
     """Let a learner leave by itself; of syncer and supervisor there is no such thing."""
     (name,) = injection.victims
@@ -77,7 +72,11 @@ def _leave(injection: Injection, _usual: Route) -> Effects:
             world.note(Fault("leave", [name]))
             learner.leave("asked to")
 
-    return _lasting(injection, leave, partial(start, name=name)) if _is_learner(name) else iter(())
+    return (
+        _lasting(injection, leave, partial(World.restart, name=name))
+        if _is_learner(name)
+        else iter(())
+    )
 
 
 def _is_learner(name: str) -> bool:
@@ -104,7 +103,6 @@ def thaw(world: World, names: tuple[str, ...]) -> None:
 
 
 def _slow(injection: Injection, _usual: Route) -> Effects:
-    """Let a learner's steps take a multiple of their time."""
     (name,) = injection.victims
 
     def slow(world: World, factor: float) -> None:
@@ -198,8 +196,6 @@ def _reset(injection: Injection, _usual: Route) -> Effects:
 
 
 def _spoil_paths(injection: Injection, usual: Route) -> Effects:
-    """Let each way that suffers behave otherwise for a while."""
-
     def set_route(world: World, source: str, target: str, route: Route) -> None:
         world.network.set_route(source, target, route)
 
@@ -224,8 +220,6 @@ def _route_of(injection: Injection) -> Route:
 
 
 def _change_weather(injection: Injection, usual: Route) -> Effects:
-    """Let the whole network behave otherwise for a while."""
-
     def set_weather(world: World, route: Route) -> None:
         if route != world.costs.route:
             world.note(Fault("weather", []))
@@ -239,7 +233,6 @@ def _change_weather(injection: Injection, usual: Route) -> Effects:
 
 
 def _spoil_disk(injection: Injection, _usual: Route) -> Effects:
-    """Let a disk be full, fail or be slow."""
     (name,), kind = injection.victims, injection.disk
 
     def spoil(world: World) -> None:
@@ -273,15 +266,13 @@ def _flip_on_disk(injection: Injection, _usual: Route) -> Effects:
         if file is not None:
             world.note(Fault("flipped bit", [name, file]))
 
-    return _lasting(injection, flip, partial(start, name=name))
+    return _lasting(injection, flip, partial(World.restart, name=name))
 
 
 # --- values and commands ----------------------------------------------------------------------
 
 
 def _poison(injection: Injection, _usual: Route) -> Effects:
-    """Let a learner's weights become NaN."""
-
     def poison(world: World) -> None:
         if world.poison(injection.victims[0]):
             world.note(Fault("poison", [injection.victims[0]]))
@@ -308,7 +299,7 @@ def _pause(injection: Injection, _usual: Route) -> Effects:
 def _drain(injection: Injection, _usual: Route) -> Effects:
     (name,) = injection.victims
     begin = partial(command, verb=Verb.DRAIN, target=name)
-    return _lasting(injection, begin, partial(start, name=name))
+    return _lasting(injection, begin, partial(World.restart, name=name))
 
 
 async def command(world: World, verb: Verb, target: str = "") -> None:

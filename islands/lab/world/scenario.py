@@ -136,7 +136,7 @@ def draw(seed: int) -> Scenario:
         connect_timeout_s=1.0,
     )
     injections = [
-        *_draw_faults(rng, learners, heal_s, route),
+        *(_draw_fault(rng, learners, heal_s, route) for _ in range(rng.randrange(2, 9))),
         *_draw_commands(random.Random(f"operator {seed}"), learners, heal_s),
         *_draw_deaths(random.Random(f"deaths {seed}"), learners, heal_s),
         *_draw_host_faults(random.Random(f"hosts {seed}"), learners, heal_s, route),
@@ -201,12 +201,6 @@ def _uneven(rng: random.Random, hosts: dict[str, LearnerHost]) -> dict[str, Lear
     if rng.random() < ORDINARY:
         hosts[pausing] = replace(hosts[pausing], pause_s=PAUSE_S, pause_every_s=PAUSE_EVERY_S)
     return hosts
-
-
-def _draw_faults(
-    rng: random.Random, learners: tuple[str, ...], heal_s: float, route: Route
-) -> list[Injection]:
-    return [_draw_fault(rng, learners, heal_s, route) for _ in range(rng.randrange(2, 9))]
 
 
 def _draw_fault(

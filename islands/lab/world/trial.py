@@ -10,13 +10,10 @@ from islands.lab.checker.evidence import Limits
 from islands.lab.faults.fault import FaultKind
 from islands.lab.world.fault_effects import SIMULATED, Effect, mend_disk, thaw
 from islands.lab.world.scenario import Scenario
-from islands.lab.world.world import BATCHES_PER_SHARD, Costs, NumpyTrainers, Trainers, World
+from islands.lab.world.world import Costs, NumpyTrainers, Trainers, World
 from islands.protocol.messages.control import Verb
 from islands.protocol.tape.simulation_entries import Healed, LeftOver
 from messaging.simulation.virtual_time import run_virtual
-
-MAILBOX_MOST = 256
-"""Most messages that may wait in a mailbox of a simulated world; far fewer do in practice."""
 
 LOOK_S = 0.25
 
@@ -41,13 +38,7 @@ def play(scenario: Scenario, trainers: Trainers | None = None) -> Outcome:
 
 
 def limits(scenario: Scenario) -> Limits:
-    return Limits.of(
-        scenario.settings,
-        _world(scenario, MemoryTape()).layout,
-        batch_tokens={name: host.batch_tokens for name, host in scenario.hosts.items()},
-        records_per_shard=BATCHES_PER_SHARD,
-        mailbox_most=MAILBOX_MOST,
-    )
+    return _world(scenario, MemoryTape()).limits()
 
 
 def trainers_of(scenario: Scenario) -> NumpyTrainers:

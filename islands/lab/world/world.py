@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from islands.actors.ports import KILLED, ProcessEnd
 from islands.actors.role_actor import Context
 from islands.files.tape_writing import Tape
+from islands.lab.checker.evidence import Limits
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.disk import SimulatedDisk
 from islands.lab.world.inline_compute import InlineCompute
@@ -46,6 +47,7 @@ from messaging.simulation.network import Route, SimulatedNetwork
 
 WORLD = "world"
 BATCHES_PER_SHARD = 16
+MAILBOX_MOST = 256  # messages may wait in a mailbox; far fewer do in practice
 INSPECTORS = 2
 COMMAND_S = 2.0  # for which an operator waits for an answer
 SPARE_SYNCER = "syncer-b"  # on another host, whose disk is a mount of the first one's
@@ -312,11 +314,11 @@ class World:
         Without its disk it ends and is restarted; and it is one of two syncers no longer.
         """
         if isinstance(error, DiskError) and self.disks[name].was_bad:
-            asyncio.get_running_loop().call_later(RESTART_S, self._restart, name)
+            asyncio.get_running_loop().call_later(RESTART_S, self.restart, name)
             return True
         return isinstance(error, FencedError) and SPARE_SYNCER in self.disks
 
-    def _restart(self, name: str) -> None:
+    def restart(self, name: str) -> None:
         if self.finished is None:
             self.start(name)
 
@@ -394,6 +396,17 @@ class World:
             return None
         link.close("answered")
         return answer if isinstance(answer, CommandAnswer) else None
+
+    def limits(
+        self, *, records_per_shard: int = BATCHES_PER_SHARD, mailbox_most: int = MAILBOX_MOST
+    ) -> Limits:
+        return Limits.of(
+            self.settings,
+            self.layout,
+            batch_tokens={name: host.batch_tokens for name, host in self.hosts.items()},
+            records_per_shard=records_per_shard,
+            mailbox_most=mailbox_most,
+        )
 
     # --- the running actors -------------------------------------------------------------------
 

@@ -5,19 +5,7 @@ from functools import cache
 
 import pytest
 
-from islands.lab.experiments.fleet import (
-    HOUR_S,
-    Figures,
-    FleetRun,
-    Group,
-    Link,
-    Tally,
-    Training,
-    lock_step,
-    play,
-    play_alone,
-    steady,
-)
+from islands.lab.experiments import fleet
 from islands.lab.experiments.goodput import (
     CHIPS,
     PUBLISHED,
@@ -43,7 +31,9 @@ from tests.syncer.bench import opened, seeded
 QUICK = GoodputOptions(hours=0.3, warmup_h=0.2)
 
 
-def quick(learners: int, chips: float, *, elastic: bool = True, **changes: object) -> FleetRun:
+def quick(
+    learners: int, chips: float, *, elastic: bool = True, **changes: object
+) -> fleet.FleetRun:
     """A fleet that is measured for a short time."""
     options = replace(QUICK, chips=(chips,), learners=(learners,))
     return replace(cells_of(options)[Row(learners, elastic), chips], **changes)  # type: ignore[arg-type]
@@ -53,10 +43,10 @@ def quick(learners: int, chips: float, *, elastic: bool = True, **changes: objec
     ("row", "hours"), [(Row(1, elastic=False), 2.0), (Row(1), 2.0), (Row(4), 0.5)]
 )
 def test_the_program_costs_no_goodput(row: Row, hours: float) -> None:
-    cell = quick(row.learners, 2.4e6, elastic=row.elastic, measured_s=hours * HOUR_S)
-    played = play(cell)
+    cell = quick(row.learners, 2.4e6, elastic=row.elastic, measured_s=hours * fleet.HOUR_S)
+    played = fleet.play(cell)
     figures, training = played.figures, played.training
-    plain = play_alone(cell)
+    plain = fleet.play_alone(cell)
     assert figures.goodput == pytest.approx(plain.goodput, abs=0.005)
     assert figures.uptime == pytest.approx(plain.uptime, abs=0.005)
     assert training.yield_share > 0.75, "the last steps are still to be merged"
@@ -68,14 +58,14 @@ def test_the_program_costs_no_goodput(row: Row, hours: float) -> None:
 def test_chips_that_never_fail_step_all_the_time(preset: Preset) -> None:
     """Any wait of an actor would show: goodput and uptime are 1 to a millionth."""
     cell = replace(
-        steady(3),
+        fleet.steady(3),
         step_s=1.0,
         noise=0.1,
         settings=PRESETS[preset],
         warmup_s=30.0,
         measured_s=120.0,
     )
-    figures = play(cell).figures
+    figures = fleet.play(cell).figures
     assert figures.goodput == pytest.approx(1.0, abs=1e-6)
     assert figures.uptime == pytest.approx(1.0, abs=1e-6)
     assert all(not stalls for stalls in figures.stalls_s)
@@ -83,15 +73,15 @@ def test_chips_that_never_fail_step_all_the_time(preset: Preset) -> None:
 
 def test_learners_that_wait_for_one_another_are_down_meanwhile() -> None:
     cell = replace(
-        steady(2),
-        link=Link(latency_s=0.25, gbit_s=1e6),
+        fleet.steady(2),
+        link=fleet.Link(latency_s=0.25, gbit_s=1e6),
         step_s=1.0,
         work_s=(0.0, 0.0),
-        settings=lock_step(Timing()),
+        settings=fleet.lock_step(Timing()),
         warmup_s=20.0,
         measured_s=40.0,
     )
-    figures = play(cell).figures
+    figures = fleet.play(cell).figures
     assert figures.goodput == pytest.approx(0.5, abs=0.02), "four messages of a quarter of a second"
     assert figures.uptime == pytest.approx(figures.goodput, abs=0.01)
 
@@ -116,15 +106,15 @@ def test_the_bytes_of_links_are_those_that_the_run_sends(
         merge_moments=moments,
     )
     cell = replace(
-        steady(2),
+        fleet.steady(2),
         parameters=1.5e6 * settings.fragments,
         step_s=1.0,
-        link=Link(0.01, 1e6),
+        link=fleet.Link(0.01, 1e6),
         settings=settings,
         warmup_s=30.0,
         measured_s=120.0,
     )
-    played = play(cell)
+    played = fleet.play(cell)
     figures, training = played.figures, played.training
     exact = [(1_500_000, 3_000_000)] if moments else []
     size = 3_000_000 if moments else 1_500_000
@@ -152,26 +142,31 @@ def test_tokens_that_only_the_end_merges_are_no_yield_of_a_fleet() -> None:
     (second,) = bench.pulls()
     bench.answer(second)
     bench.merge()
-    tally = Tally.of(bench.state, 7.0)
+    tally = fleet.Tally.of(bench.state, 7.0)
     assert (tally.processed, tally.applied, tally.carried_bytes) == (400, 80.0, 7.0)
     assert (tally.merges, tally.contributions) == (2, 2)
 
 
 def test_a_fleet_is_the_same_when_it_is_played_again() -> None:
     cell = quick(
-        2, 1.2e6, noise=0.1, groups=(Group(), Group(speed=1.2)), warmup_s=60.0, measured_s=300.0
+        2,
+        1.2e6,
+        noise=0.1,
+        groups=(fleet.Group(), fleet.Group(speed=1.2)),
+        warmup_s=60.0,
+        measured_s=300.0,
     )
-    played = play(cell)
-    assert play(cell) == played
-    assert play(replace(cell, seed=1)).figures != played.figures
+    played = fleet.play(cell)
+    assert fleet.play(cell) == played
+    assert fleet.play(replace(cell, seed=1)).figures != played.figures
 
 
 def test_a_narrow_link_costs_yield_and_no_goodput() -> None:
     wide, narrow = (
-        quick(2, 1.5e5, warmup_s=0.5 * HOUR_S, link=replace(QUICK_LINK, gbit_s=gbit_s))
+        quick(2, 1.5e5, warmup_s=0.5 * fleet.HOUR_S, link=replace(QUICK_LINK, gbit_s=gbit_s))
         for gbit_s in (10.0, 0.05)
     )
-    fast, slow = play(wide), play(narrow)
+    fast, slow = fleet.play(wide), fleet.play(narrow)
     assert slow.figures.goodput == pytest.approx(fast.figures.goodput, abs=0.005)
     assert slow.training.yield_share < fast.training.yield_share - 0.1
 
@@ -182,15 +177,15 @@ QUICK_LINK = quick(2, 1.5e5).link
 def by_the_event_model(hours: float) -> Fleets:
     """Fleets of the paper's table, by the event model in place of the actors."""
     cells = cells_of(GoodputOptions(table=Published.PAPER, hours=hours))
-    return {key: without_actors(cell, play_alone(cell)) for key, cell in cells.items()}
+    return {key: without_actors(cell, fleet.play_alone(cell)) for key, cell in cells.items()}
 
 
 @cache
-def some_training() -> Training:
-    return play(quick(1, 2.4e6, measured_s=60.0)).training
+def some_training() -> fleet.Training:
+    return fleet.play(quick(1, 2.4e6, measured_s=60.0)).training
 
 
-def without_actors(cell: FleetRun, plain: Figures) -> ComparedFleet:
+def without_actors(cell: fleet.FleetRun, plain: fleet.Figures) -> ComparedFleet:
     """A fleet whose figures are those of the event model, beside some training."""
     return ComparedFleet(cell, plain, some_training(), plain=plain)
 
@@ -213,8 +208,8 @@ def test_chips_that_fail_twice_as_often_are_half_as_many() -> None:
     (key, cell), *_ = cells_of(often).items()
     year = GoodputOptions(chips=(2.4e6,), learners=(16,), not_elastic=False, hours=40.0)
     (other,) = cells_of(year).values()
-    plain = play_alone(cell)
-    assert abs(plain.goodput - play_alone(other).goodput) < 0.02
+    plain = fleet.play_alone(cell)
+    assert abs(plain.goodput - fleet.play_alone(other).goodput) < 0.02
     assert "(" not in table(often, {key: without_actors(cell, plain)})
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -18,11 +19,12 @@ from islands.protocol.tape.entry import Entry, Line, encode_entry
 from islands.protocol.tape.kinds import read
 from islands.protocol.tape.member_entries import Paused, ProcessEnded, ProcessStarted, Resumed
 from islands.protocol.tape.process_entries import ProcessBegan
-from islands.protocol.tape.round_entries import Committed, Finished, Journalled, Merged
+from islands.protocol.tape.round_entries import Committed, Finished, Journalled
 from islands.protocol.tape.simulation_entries import Fault, Final, Healed, ProcessKilled
 from islands.run.records.model_files import write_model
 from islands.settings.run_spec import RunPlan, RunSpec
 from messaging.codec.tensors import as_buffer, digest
+from tests.protocol.tape.samples import MERGED
 
 HEALED = (20.0, Healed(0.0, 1.0))
 
@@ -121,12 +123,10 @@ def test_of_whom_a_second_hub_took_over_nobody_knows_the_exit_code() -> None:
 
 
 def merge_of(fragment: int, value: NDArray[np.float32]) -> Line:
-    facts = {"round": 1, "fragment": fragment, "version": "1.3", "contributions": 1}
-    lists: dict[str, object] = {"participants": ["a"], "tokens": [8], "steps": [1]}
-    more: dict[str, object] = {"weights": [1.0], "norms": [1.0], "digest": digest(as_buffer(value))}
-    rest = {"direction_norm": 1.0, "cosine": 1.0, "merged_tokens": 8, "clock": 1.0, "asked": 1}
-    told = {**facts, **lists, **more, **rest, "learners": 1, "opened_s": 0.0, "closed_s": 1.0}
-    return Line(5.0 + fragment, "syncer", Merged(**told))  # type: ignore[arg-type]
+    entry = msgspec.structs.replace(
+        MERGED, fragment=fragment, version="1.3", digest=digest(as_buffer(value))
+    )
+    return Line(5.0 + fragment, "syncer", entry)
 
 
 def test_the_file_at_the_end_is_held_against_the_last_merges(tmp_path: Path) -> None:

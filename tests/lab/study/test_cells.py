@@ -103,6 +103,8 @@ def test_a_fingerprint_is_of_all_that_matters_and_nothing_else() -> None:
         study(seeds=(0,), run=RunSettings(learning_rate=0.1)),
         study(seeds=(0,), cells={"one": {"learners": 2}}),
         study(seeds=(0,), cells={"one": {"speeds": [1.0, 2.0]}}),
+        study(seeds=(0,), cells={"one": {"joins": [{"at_share": 0.5}]}}),
+        study(seeds=(0,), cells={"one": {"joins": [{"at_share": 0.25}]}}),
         study(seeds=(0,), task="examples.digits:Digits"),
     ]
     found = {trial.fingerprint for options in changed for trial in trials_of(options)}

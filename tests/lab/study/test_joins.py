@@ -1,7 +1,5 @@
 """Learners that join in the course of a trial."""
 
-from dataclasses import replace
-
 import pytest
 
 from islands.lab.settings.study import StudyOptions
@@ -26,11 +24,6 @@ def test_stages_lie_between_joins() -> None:
         (0.75, 0.25, 7),
     ]
     assert [stage.tokens_per_s for stage in stages] == pytest.approx([160, 240, 560])
-
-
-def test_without_joins_there_is_one_stage() -> None:
-    (stage,) = stages_of(HOSTS, ())
-    assert (stage.begins, stage.share, stage.hosts) == (0.0, 1.0, HOSTS)
 
 
 @pytest.mark.quick("1-0.75")
@@ -79,10 +72,3 @@ def test_joins_that_cannot_be_are_told_with_their_key(cell: dict[str, object], t
     with pytest.raises(SettingsError) as found:
         trials_of(StudyOptions(task=TASK, run=RUN, seeds=(0,), cells={"a": cell}))
     assert told in str(found.value)
-
-
-def test_another_moment_is_another_trial() -> None:
-    one = trial({"learners": 1, "joins": [{"at_share": 0.5}]})
-    other = trial({"learners": 1, "joins": [{"at_share": 0.25}]})
-    assert one.fingerprint != other.fingerprint
-    assert replace(one, name="renamed").fingerprint == one.fingerprint

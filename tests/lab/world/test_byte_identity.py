@@ -34,9 +34,3 @@ def test_one_seed_is_one_history(seed_played: int, tmp_path: Path) -> None:
     assert first_difference(one, other) is None
     final = [json.loads(line) for line in one if b'"kind":"final"' in line]
     assert len(final[-1]["digests"]) > 0
-
-
-@pytest.mark.long("test_one_seed_is_one_history")
-@pytest.mark.simulation
-def test_other_seeds_are_other_histories(tmp_path: Path) -> None:
-    assert first_difference(tape_of(0, 1, tmp_path), tape_of(3, 1, tmp_path)) is not None

@@ -2,12 +2,11 @@
 
 import pytest
 
-from islands.lab.world.world import LearnerHost, World
-from islands.protocol.identities import SYNCER
+from islands.lab.world.world import LearnerHost
 from islands.protocol.messages.control import StepFigures
 from islands.protocol.settings.choices import Adoption
 from islands.protocol.settings.run import RunSettings
-from tests.lab.world.worlds import entries, finished, lived
+from tests.lab.world.worlds import finished, ledger, lived
 
 HOSTS = {"ana": LearnerHost(), "ben": LearnerHost(step_s=0.03), "cleo": LearnerHost(step_s=0.4)}
 
@@ -17,7 +16,7 @@ def test_at_the_end_their_sum_is_what_the_ledger_processed(budget: int) -> None:
     told: dict[str, StepFigures] = {}
     settings = RunSettings(interval_steps=8, fragments=4, budget_tokens=budget)
     world = lived(settings, HOSTS, finished, seed=2, figures=told.__setitem__)
-    assert sum(figures.tokens for figures in told.values()) == _finished(world)[0]["processed"]
+    assert sum(figures.tokens for figures in told.values()) == ledger(world)[0]["processed"]
     assert sum(figures.steps for figures in told.values()) > 0
 
 
@@ -26,15 +25,9 @@ def test_what_is_carried_on_is_not_thrown_away() -> None:
     for adoption in Adoption:
         settings = RunSettings(interval_steps=8, fragments=4, budget_tokens=4000, adoption=adoption)
         world = lived(settings, HOSTS, finished, seed=2)
-        (row, *_) = _finished(world)
+        (row, *_) = ledger(world)
         overwritten[adoption], applied[adoption] = row["overwritten"], row["applied"]
         assert row["processed"] == row["applied"] + row["overwritten"] + row["late"]
     assert overwritten[Adoption.OVERWRITE] > 100
     assert overwritten[Adoption.DELAY_CORRECTED] == 0
     assert applied[Adoption.DELAY_CORRECTED] == 4000
-
-
-def _finished(world: World) -> list[dict[str, int]]:
-    (last,) = entries(world, "finished", SYNCER)
-    rows: list[dict[str, int]] = last["ledger"]
-    return rows

@@ -1,24 +1,22 @@
 """Learners that gossip, as the real actors on a virtual clock: nobody waits, every token counts."""
 
 import asyncio
-import json
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from islands.files.tape_writing import MemoryTape
 from islands.lab.world.world import Costs, LearnerHost, NumpyTrainers, World
 from islands.protocol.gossip.gossip import Gossip
 from islands.protocol.settings.choices import GossipRule, MergeRule, Neighbours, Weighting
 from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.run import RunSettings
 from messaging.simulation.network import Route
-from messaging.simulation.virtual_time import run_virtual
 from tests.lab.world.gossip_oracle import Learner, Watched, recompute
+from tests.lab.world.worlds import entries, ledger, lived, until
 
 pytestmark = pytest.mark.simulation
 
@@ -47,41 +45,26 @@ def settings_of(gossip: GossipSettings, tokens: int = 8000, fragments: int = 1) 
     )
 
 
+async def over(world: World) -> None:
+    await until(lambda: world.finished is not None or bool(world.failures), limit_s=600.0)
+    assert world.failures == []
+
+
 class Played:
     """A run to its end; something is done in its course."""
 
     def __init__(
         self,
         settings: RunSettings,
-        course: Callable[[World], Awaitable[None]] | None = None,
-        *,
-        costs: Costs | None = None,
-        hosts: dict[str, LearnerHost] | None = None,
+        *course: Callable[[World], Awaitable[None]],
+        hosts: Mapping[str, LearnerHost] | None = None,
         seed: int = 1,
+        **options: Any,  # noqa: ANN401 (those of `World`)
     ) -> None:
-        self.tape = MemoryTape(limit=1_000_000)
-        self.world = World(
-            settings,
-            hosts or {name: LearnerHost() for name in NAMES},
-            seed=seed,
-            tape=self.tape,
-            costs=costs,
-            trainers=NumpyTrainers(settings, kind=Watched),
-        )
-        self.ended_s = run_virtual(self._live(course), limit_s=600.0)
-        self.lines: list[Line] = [json.loads(line) for line in self.tape.lines]
-
-    async def _live(self, course: Callable[[World], Awaitable[None]] | None) -> float:
-        world = self.world
-        world.start_all()
-        if course is not None:
-            await course(world)
-        while True:  # until the virtual time is over
-            await asyncio.sleep(0.5)
-            if world.finished is not None or world.failures:
-                break
-        assert world.failures == []
-        return asyncio.get_running_loop().time()
+        trainers = NumpyTrainers(settings, kind=Watched)
+        hosts = hosts or {name: LearnerHost() for name in NAMES}
+        self.world = lived(settings, hosts, *course, over, seed=seed, trainers=trainers, **options)
+        self.lines = entries(self.world)
 
     def of(self, kind: str) -> Iterator[Line]:
         return (line for line in self.lines if line["kind"] == kind)
@@ -89,9 +72,7 @@ class Played:
     @property
     def ledger(self) -> dict[str, int]:
         """The books of the first fragment at the end."""
-        (finished,) = (line for line in self.of("finished") if line["actor"] == "syncer")
-        row: dict[str, int] = finished["ledger"][0]
-        return row
+        return ledger(self.world)[0]
 
     def trainer(self, name: str) -> Watched:
         trainer = self.world.trainers[name]
@@ -189,9 +170,9 @@ def test_a_killed_learner_takes_its_tokens_with_it_and_holds_up_nobody(
     gossip: GossipSettings,
 ) -> None:
     played = Played(settings_of(gossip), kill)
-    ledger = played.ledger
-    assert ledger["lost"] > 0
-    assert ledger["applied"] + ledger["lost"] == ledger["processed"] == 8000
+    books = played.ledger
+    assert books["lost"] > 0
+    assert books["applied"] + books["lost"] == books["processed"] == 8000
     check_nobody_waits(played)
     (ended_s,) = (e["at_s"] for e in played.of("process_killed") if e["name"] == "ben")
     later = [e for e in played.of("gossip") if e["at_s"] > ended_s + 6.0]
@@ -218,8 +199,8 @@ def test_a_learner_that_dies_in_a_pairing_leaves_its_partner_whole(seed: int) ->
 
     gossip = replace(PAIRS, rule=GossipRule.AVERAGE) if seed % 2 else PAIRS
     played = Played(settings_of(gossip), kill_then, costs=SLOW, seed=seed)
-    ledger = played.ledger
-    assert ledger["applied"] + ledger["lost"] == ledger["processed"] == 8000
+    books = played.ledger
+    assert books["applied"] + books["lost"] == books["processed"] == 8000
     check_nobody_waits(played)
     assert any("ben" in entry["missing"] for entry in played.of("widowed"))
     for name in NAMES:

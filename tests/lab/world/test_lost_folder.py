@@ -12,7 +12,7 @@ from islands.protocol.errors import FAILED, OutdatedError, exit_code_of
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.versions import waits_s
-from tests.lab.world.worlds import Entries, entries, finished, lived
+from tests.lab.world.worlds import entries, finished, ledger, lived
 
 pytestmark = pytest.mark.simulation
 HOSTS = {"ana": LearnerHost(), "ben": LearnerHost(step_s=0.07), "cleo": LearnerHost(step_s=0.2)}
@@ -31,10 +31,9 @@ def played(
     return lived(SETTINGS, HOSTS, after_s, live, finished, seed=5, initial=initial)
 
 
-def balanced(world: World) -> Entries:
+def balanced(world: World) -> list[dict[str, int]]:
     """The rows of the final ledger, which processed the budget to less than a step."""
-    (last,) = entries(world, "finished", SYNCER)
-    rows: Entries = last["ledger"]
+    rows = ledger(world)
     for row in rows:
         fates = ("applied", "rejected", "late", "stale", "overwritten", "lost", "pending")
         assert row["processed"] == sum(row[fate] for fate in fates)

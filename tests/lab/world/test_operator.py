@@ -17,7 +17,7 @@ from islands.protocol.settings.choices import Adoption
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.syncer.memory import ClosingStage
 from messaging.codec.tensors import as_buffer, digest
-from tests.lab.world.worlds import ended, entries, promises_kept, until
+from tests.lab.world.worlds import ended, entries, ledger, promises_kept, until
 from tests.virtual import virtual
 
 pytestmark = pytest.mark.simulation
@@ -208,8 +208,7 @@ async def test_a_run_that_has_ended_can_be_extended() -> None:
     assert all(
         int(b.split(".")[1]) > int(a.split(".")[1]) for a, b in zip(versions, again, strict=True)
     )
-    (finished,) = entries(later, "finished", SYNCER)
-    for row in finished["ledger"]:
+    for row in ledger(later):
         assert row["processed"] == 7000
         fates = ("applied", "rejected", "late", "stale", "overwritten", "lost", "pending")
         assert sum(row[fate] for fate in fates) == 7000

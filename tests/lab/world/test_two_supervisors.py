@@ -18,7 +18,7 @@ from islands.protocol.errors import RefusedError
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.supervisor.actor import Hooks, SupervisorActor
 from tests.lab.world.test_operator import HOSTS, SETTINGS
-from tests.lab.world.worlds import Entries, entries, limits_of, lines, until
+from tests.lab.world.worlds import Entries, entries, lines, until
 from tests.virtual import virtual
 
 pytestmark = pytest.mark.simulation
@@ -62,7 +62,7 @@ async def over(world: Pair) -> Entries:
     await until(lambda: not {*world.processes.names()} & {SYNCER, *HOSTS})
     for name, error in world.failures:  # the first, once it hears of the second
         assert (name, type(error)) == (SUPERVISOR, RefusedError), error
-    assert not judge([line for line in lines(world) if not is_end(line)], limits_of(world))
+    assert not judge([line for line in lines(world) if not is_end(line)], world.limits())
     return entries(world)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from islands.files.tape_writing import MemoryTape
 from islands.lab.checker import judge
-from islands.lab.checker.evidence import Limits
-from islands.lab.world.world import BATCHES_PER_SHARD, LearnerHost, World
+from islands.lab.world.world import LearnerHost, World
+from islands.protocol.identities import SYNCER
 from islands.protocol.settings.run import RunSettings
 from messaging.simulation.virtual_time import run_virtual
 
@@ -74,16 +74,13 @@ def entries(world: World, kind: str = "", actor: str = "") -> Entries:
     ]
 
 
-def limits_of(world: World) -> Limits:
-    return Limits.of(
-        world.settings,
-        world.layout,
-        batch_tokens={name: host.batch_tokens for name, host in world.hosts.items()},
-        records_per_shard=BATCHES_PER_SHARD,
-        mailbox_most=256,
-    )
+def ledger(world: World) -> list[dict[str, int]]:
+    """The rows of the syncer's ledger at the end of the run."""
+    (last,) = entries(world, "finished", SYNCER)
+    rows: list[dict[str, int]] = last["ledger"]
+    return rows
 
 
 def promises_kept(world: World) -> None:
     """The history checker finds nothing wrong, tokens and ledger included."""
-    assert not judge(lines(world), limits_of(world))
+    assert not judge(lines(world), world.limits())
