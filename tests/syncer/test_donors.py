@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
+from islands.protocol.identities import Incarnation, Phase, Status
 from islands.protocol.messages.peers import StateOffer, StateRequest
 from islands.protocol.messages.training import Welcome
 from islands.protocol.syncer.donors import route
-from islands.protocol.syncer.events import LinkOpened, StopRequested
+from islands.protocol.syncer.events import StopRequested
 from islands.protocol.syncer.members import DONATIONS_MAX, WRONG_WINDOW_S
 from tests.syncer.bench import Bench, seeded
 
@@ -73,10 +73,7 @@ def test_a_run_that_closes_needs_no_donors() -> None:
 
 def observed() -> Bench:
     bench = running()
-    hello = bench.hello_of(bench.learners["eve"])
-    told = replace(hello.progress, name=LearnerName("screen"))
-    hello = replace(hello, name=told.name, role=Role.OBSERVER, progress=told)
-    bench.do(LinkOpened(hello, 50, trusted=True))
+    bench.observe("screen", connection=50)
     return bench
 
 

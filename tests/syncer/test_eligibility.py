@@ -15,19 +15,11 @@ from islands.protocol.syncer.eligibility import (
 )
 from islands.protocol.syncer.members import LearnerRecord
 from islands.protocol.syncer.precision import EXACT, AdaptivePrecision
+from tests.syncer.bench import report_of
 
 KEPT = (Version(1, 3), Version(1, 4), Version(2, 5))
-PROGRESS = Progress(
-    name=LearnerName("a"),
-    incarnation=Incarnation(1, 1),
-    phase=Phase.STEPPING,
-    steps=10,
-    tokens=100,
-    step_time_s=0.1,
-    batch_tokens=10,
-    quota_tokens=1000,
-    fragments=(FragmentProgress(Version(2, 5), 7, 70), FragmentProgress(Version(1, 4), 10, 100)),
-    leases=(),
+PROGRESS = report_of(
+    "a", 100, FragmentProgress(Version(2, 5), 7, 70), FragmentProgress(Version(1, 4), 10, 100)
 )
 
 

@@ -10,7 +10,7 @@ from islands.protocol.identities import Incarnation, LearnerName, Status
 from islands.protocol.messages.membership import Evicted, Member, MembershipChanged
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.events import LinkOpened
-from islands.protocol.syncer.members import NAMES_KEPT, Fence, Witness
+from islands.protocol.syncer.members import NAMES_KEPT, Fence
 from islands.syncer.journal import encode
 from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, Fleet
 from tests.syncer.bench import Bench, Learner, seeded
@@ -18,36 +18,6 @@ from tests.syncer.bench import Bench, Learner, seeded
 T = TypeVar("T")
 FEW, MANY = 8, 64
 MEASURED_S = 4.0
-
-
-def test_a_witness_answers_as_if_everybody_were_asked(seed: int) -> None:
-    chance = random.Random(seed)
-    pool = [LearnerName(f"learner-{index}") for index in range(8)]
-    true_of: dict[LearnerName, bool] = {}
-    witness = Witness()
-    for _ in range(200):
-        name = chance.choice(pool)
-        if chance.random() < 0.3:
-            true_of.pop(name, None)
-        else:
-            true_of[name] = chance.random() < 0.2
-        found = witness.match(sorted(true_of), lambda name: true_of.get(name, False))
-        assert found == any(true_of.values())
-
-
-def test_a_condition_that_ends_for_one_after_the_other_costs_a_visit_each() -> None:
-    names = [LearnerName(f"learner-{index:03d}") for index in range(MANY)]
-    order = random.Random(1).sample(names, len(names))
-    stepping, visits, witness = dict.fromkeys(names), [0], Witness()
-
-    def steps(name: LearnerName) -> bool:
-        visits[0] += 1
-        return name in stepping
-
-    for name in order:
-        del stepping[name]
-        assert witness.match(names, steps) == bool(stepping)
-    assert visits[0] <= 4 * MANY
 
 
 class Counted(dict[LearnerName, Any]):

@@ -240,9 +240,6 @@ def test_a_step_of_who_sets_the_pace_is_taken_in_once() -> None:
     assert bench.core.step_s < measured_s
 
 
-# --------------------------------------------------------------------------------- contributions
-
-
 def contributed(bench: Bench, **changed: int) -> Contribution:
     pull = next(pull for pull in opened(bench) if pull.ticket.name == "ana")
     return replace(bench.contribution(pull), **changed)  # type: ignore[arg-type]
@@ -291,15 +288,9 @@ def test_leases_of_others_are_not_taken_up() -> None:
 
 def test_observers_do_not_contribute() -> None:
     bench = seeded("ana", "ben")
-    message = bench.hello_of(bench.learners["ben"])
-    told_ = replace(message.progress, name=LearnerName("eye"))
-    bench.do(
-        LinkOpened(
-            replace(message, name=told_.name, role=Role.OBSERVER, progress=told_), 70, trusted=True
-        )
-    )
+    bench.observe("eye", connection=70)
     pull = next(iter(opened(bench)))
-    ticket = replace(pull.ticket, name=told_.name)
+    ticket = replace(pull.ticket, name=LearnerName("eye"))
     foreign = replace(bench.contribution(pull), ticket=ticket)
     bench.do(ContributionArrived(foreign, GOOD, 70))
     assert bench.of(DropContribution) == [DropContribution(ticket)]

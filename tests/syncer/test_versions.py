@@ -104,13 +104,6 @@ def merged(bench: Bench, increment: IncrementFacts | None = FACTS) -> list[Fragm
     return bench.updates()
 
 
-def test_who_holds_the_version_before_is_sent_one_increment() -> None:
-    bench = seeded("ana", "ben", settings=RUN, fragments=1)
-    updates = merged(bench)
-    assert [update.since for update in updates] == [IncrementsSince(Version(1, 0), "int8")] * 2
-    assert {update.digest for update in updates} == {"1.1"}
-
-
 def test_who_missed_versions_is_sent_a_chain_from_the_one_it_reported() -> None:
     bench = seeded("ana", "ben", settings=RUN, fragments=1)
     for number in range(3):
