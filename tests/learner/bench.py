@@ -70,12 +70,9 @@ class Bench:
 
     def sent(self, kind: type[M]) -> list[M]:
         """Messages of a kind that the last event sent to anybody."""
-        outgoing = [
-            a.message
-            for a in self.actions
-            if isinstance(a, sessions.ToSyncer | sessions.ToSupervisor)
-        ]
-        return [message for message in outgoing if isinstance(message, kind)]
+        outgoing = sessions.ToSyncer | sessions.ToSupervisor
+        messages = [action.message for action in self.actions if isinstance(action, outgoing)]
+        return [message for message in messages if isinstance(message, kind)]
 
     def contributed(self) -> list[training.Contribution]:
         return [action.message for action in self.of(Contribute)]

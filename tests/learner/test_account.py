@@ -11,15 +11,8 @@ def update(
     number: int, round_: int, merged: Merged | None = None, epoch: int = 1
 ) -> FragmentUpdate:
     """An update to version `epoch.number`, made by a round."""
-    return FragmentUpdate(
-        epoch=epoch,
-        fragment=FragmentIndex(0),
-        version=Version(epoch, number),
-        round=round_,
-        digest="",
-        clock=0.0,
-        merged=merged,
-    )
+    version = Version(epoch, number)
+    return FragmentUpdate(epoch, FragmentIndex(0), version, round_, "", 0.0, merged)
 
 
 def adopted() -> Account:

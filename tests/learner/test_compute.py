@@ -227,11 +227,8 @@ def test_a_failure_while_moments_are_written_leaves_no_thread_behind(tmp_path: P
         device = Device(lambda: trainer, CheckpointFile(tmp_path, "run"), Leaping())
         for index, fragment in enumerate(trainer.layout.fragments):
             value = np.zeros(fragment.size, np.float32)
-            device.compute.command(
-                AdoptValue(
-                    FragmentIndex(index), Version(1, 0), 0.0, 1, Incarnation(1, 1), as_buffer(value)
-                )
-            )
+            which = FragmentIndex(index), Version(1, 0), 0.0, 1, Incarnation(1, 1)
+            device.compute.command(AdoptValue(*which, as_buffer(value)))
         device.compute.command(AllowSteps(9 * BATCH, (Lease(0, 0, 0),)))
         async with asyncio.timeout(LIMIT_S):
             await device.wait(ComputeFailed)

@@ -12,8 +12,6 @@ from islands.protocol.sessions import (
     Exit,
     SupervisorLinkChanged,
     SyncerLinkChanged,
-    ToSupervisor,
-    ToSyncer,
 )
 from tests.learner.bench import ANA, BATCH, LEASES, Bench, phase_of, started, stepping
 
@@ -24,7 +22,7 @@ def left(bench: Bench) -> bool:
     """Whether the last event made it leave: said so to both, then the end."""
     if not bench.of(Exit):
         return False
-    sent = [type(a.message) for a in bench.actions if isinstance(a, ToSyncer | ToSupervisor)]
+    sent = [type(message) for message in bench.sent(object)]
     assert sent[-3:] == [training.Progress, Leave, Leave]
     assert (sent.count(Leave), bench.of(Exit)[0].failed) == (2, False)
     return True

@@ -250,12 +250,12 @@ def test_a_step_that_ran_while_it_was_evicted_belongs_to_nobody() -> None:
 def test_both_hear_why_an_incarnation_ends_whose_loss_is_not_finite() -> None:
     bench = stepping()
     bench.step(finite=False)
-    told = [
-        type(a.message)
-        for a in bench.actions
-        if isinstance(a, sessions.ToSyncer | sessions.ToSupervisor)
+    assert [type(message) for message in bench.sent(object)] == [
+        training.Progress,
+        membership.Leave,
+        membership.Leave,
+        membership.Join,
     ]
-    assert told == [training.Progress, membership.Leave, membership.Leave, membership.Join]
     assert {leave.diverged for leave in bench.sent(membership.Leave)} == {True}
     assert bench.sent(training.Progress)[0].tokens == bench.steps * BATCH
 

@@ -250,14 +250,20 @@ class Bench:
             self.learners[name] = learner
         number = connection or max([0, *self.connections.values()]) + 1
         self.connections[name] = number
-        return self.do(events.LinkOpened(self.hello_of(learner), number, trusted=True))
+        return self.open(learner, number)
 
     def observe(self, name: str, *, counter: int = 90, connection: int = CONNECTION) -> None:
         """An observer opens a link."""
         learner = Learner(name, self.fragments, counter)
         learner.phase, learner.batch_tokens, learner.step_time_s = Phase.STARVED, 0, 0.0
-        hello = replace(self.hello_of(learner), role=Role.OBSERVER)
-        self.do(events.LinkOpened(hello, connection, trusted=True))
+        self.open(learner, connection, role=Role.OBSERVER)
+
+    def open(
+        self, learner: Learner, connection: int, *, trusted: bool = True, **changed: object
+    ) -> list[actions.Action]:
+        """A learner says hello over a link of this number, with some fields changed."""
+        hello = replace(self.hello_of(learner), **changed)  # type: ignore[arg-type]
+        return self.do(events.LinkOpened(hello, connection, trusted=trusted))
 
     def hello_of(self, learner: Learner) -> training.Hello:
         return learner.hello(self.settings.run, FINGERPRINT)
@@ -274,9 +280,15 @@ class Bench:
         return self.report(name)
 
     def answer(
-        self, pull: training.PullFragment, *, check: Check = GOOD, steps: int | None = None
+        self,
+        pull: training.PullFragment,
+        *,
+        check: Check = GOOD,
+        steps: int | None = None,
+        **changed: object,
     ) -> None:
-        contribution = self.contribution(pull, steps=steps)
+        """A learner's contribution arrives, or one that differs from it in some fields."""
+        contribution = replace(self.contribution(pull, steps=steps), **changed)  # type: ignore[arg-type]
         connection = self.connections[pull.ticket.name]
         self.do(events.ContributionArrived(contribution, check, connection))
 

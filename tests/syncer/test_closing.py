@@ -291,7 +291,7 @@ def test_who_dials_in_after_the_end_is_told_to_stop() -> None:
     bench = ended()
     bench.hello("ben")
     assert bench.dismissed() == [Stop("enough")]
-    bench.do(events.LinkOpened(bench.hello_of(bench.learners["ben"]), 60, trusted=False))
+    bench.open(bench.learners["ben"], 60, trusted=False)
     bench.last_word(Refused)
     assert "ben" not in bench.core.durable.ledger.books
 

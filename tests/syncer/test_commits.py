@@ -203,6 +203,28 @@ def test_a_version_carries_the_tokens_that_it_accounts_for() -> None:
     assert bench.core.durable.ledger.processed > merged == again.state.published_tokens
 
 
+def test_a_grant_waits_for_its_own_record() -> None:
+    bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=None))
+    for pull in opened(bench):
+        bench.answer(pull)
+    bench.merge()
+    (merged,) = bench.written()
+    holders = bench.core.durable.leases.holders
+    before = holders[bench.learners["ben"].name].quota_tokens
+    bench.step("ben", 1100)
+    record = bench.written() or [a for a in bench.tick(2.0) if isinstance(a, actions.WriteJournal)]
+    assert holders[bench.learners["ben"].name].quota_tokens > before
+
+    def granted() -> bool:
+        return any(grant.quota_tokens > before for grant in bench.sent(LeaseGranted))
+
+    assert not granted()
+    bench.do(events.JournalFinished(merged.sequence))
+    assert not granted()
+    bench.do(events.JournalFinished(record[-1].sequence))
+    assert granted()
+
+
 def test_an_update_does_not_name_what_only_a_later_version_contains() -> None:
     settings = RunSettings(interval_steps=4, fragments=1, quorum=None)
     bench = seeded("ana", settings=settings, fragments=1)
@@ -233,10 +255,8 @@ def test_a_learner_that_holds_other_bytes_of_a_version_is_sent_it_again() -> Non
     bench.adopt("ana")
     published = bench.core.versions.published[0]
     assert published is not None
-    said = bench.hello_of(bench.learners["ana"])
     for connection, digest, again in ((2, published.digest, 0), (3, "another", 1)):
-        hello = replace(said, digests=(digest,))
-        bench.do(events.LinkOpened(hello, connection, trusted=True))
+        bench.open(bench.learners["ana"], connection, digests=(digest,))
         assert len(bench.updates()) == again
 
 

@@ -67,6 +67,16 @@ def test_half_a_grant_is_left_when_the_next_one_comes() -> None:
     assert top_up(book, ANA)
 
 
+def test_an_ended_incarnation_gives_back_what_it_did_not_use() -> None:
+    book = granted(200)
+    book.reported(report(ANA, 30, (Lease(0, 0, 5, done=True), Lease(0, 1, 3))))
+    assert book.close(ANA, 30) == [Lease(0, 1, 3)]
+    assert book.remaining_tokens == 170
+    book.open(BEN, Incarnation(1, 2))
+    top_up(book, BEN)
+    assert book.holders[BEN].leases[0] == Lease(0, 1, 3)
+
+
 def test_what_is_left_of_a_shard_comes_on_top() -> None:
     """It may be less than a batch, and a loop that has nothing else would wait for ever."""
     book = granted()

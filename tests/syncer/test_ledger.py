@@ -190,15 +190,9 @@ class BalanceMachine(RuleBasedStateMachine):
     def update(self) -> FragmentUpdate:
         account = self.ledger.books[ANA].accounts[0]
         contained = account.merged_version is not None and account.merged_version <= self.version
-        return FragmentUpdate(
-            epoch=self.epoch,
-            fragment=FragmentIndex(0),
-            version=self.version,
-            round=self.made_by,
-            digest="",
-            clock=0.0,
-            merged=account.merged if contained else None,
-        )
+        merged = account.merged if contained else None
+        made = self.version, self.made_by
+        return FragmentUpdate(self.epoch, FragmentIndex(0), *made, "", 0.0, merged)
 
     def progress(self) -> Progress:
         return report(self.steps, self.account.progress, incarnation=self.incarnation)

@@ -9,7 +9,6 @@ import pytest
 from islands.protocol.identities import Incarnation, LearnerName, Status
 from islands.protocol.messages.membership import Evicted, Member, MembershipChanged
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.events import LinkOpened
 from islands.protocol.syncer.members import NAMES_KEPT, Fence
 from islands.syncer.journal import encode
 from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, Fleet
@@ -92,14 +91,11 @@ PAGE = 1000
 def with_ended(bench: Bench, names: int) -> None:
     """So many learners have come and gone, each under a name of its own, says the supervisor."""
     for begin in range(10, names + 10, PAGE):
-        members = tuple(
-            Member(
-                LearnerName(f"worker-7f3a91c2-{counter:06d}"),
-                Incarnation(1, counter),
-                Status.EVICTED,
-            )
-            for counter in range(begin, min(begin + PAGE, names + 10))
-        )
+        counters = range(begin, min(begin + PAGE, names + 10))
+        ended = [
+            (f"worker-7f3a91c2-{counter:06d}", Incarnation(1, counter)) for counter in counters
+        ]
+        members = tuple(Member(LearnerName(name), who, Status.EVICTED) for name, who in ended)
         bench.do(MembershipChanged(1, members))
 
 
@@ -114,7 +110,7 @@ def test_who_was_forgotten_is_still_fenced() -> None:
     with_ended(bench, 2 * NAMES_KEPT)
     zombie = Learner("worker-7f3a91c2-000010", bench.fragments, 10)
     assert not bench.core.durable.fence.knows(zombie.name)
-    bench.do(LinkOpened(bench.hello_of(zombie), 50, trusted=True))
+    bench.open(zombie, 50)
     bench.last_word(Evicted)
 
 

@@ -206,11 +206,6 @@ def test_a_claimed_batch_does_not_take_the_whole_budget() -> None:
     assert leases.remaining_tokens == 2_000
 
 
-def repeated(bench: Bench, pull: training.PullFragment, **fields: object) -> None:
-    message = replace(bench.contribution(pull), **fields)  # type: ignore[arg-type]
-    bench.do(events.ContributionArrived(message, GOOD, bench.connections[pull.ticket.name]))
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -226,7 +221,7 @@ def test_a_repetition_never_takes_away_what_waits_for_its_merge(fields: dict[str
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=None))
     ana, ben = opened(bench)
     bench.answer(ana)
-    repeated(bench, ana, **fields)
+    bench.answer(ana, **fields)  # type: ignore[arg-type]
     assert bench.of(DropContribution) == []
     bench.answer(ben)
     (begun,) = bench.of(BeginMerge)
@@ -238,8 +233,8 @@ def test_many_other_answers_do_not_make_a_repetition_new() -> None:
     ana, _ = opened(bench)
     bench.answer(ana)
     for number in range(100, 101 + ANSWERS_KEPT):
-        repeated(bench, ana, ticket=replace(ana.ticket, round=number))
-    repeated(bench, ana, tokens=0)
+        bench.answer(ana, ticket=replace(ana.ticket, round=number))
+    bench.answer(ana, tokens=0)
     assert bench.of(DropContribution) == []
     assert len(bench.core.rounds.open[0].arrived) == 1
 

@@ -57,18 +57,16 @@ def test_the_first_arrival_closes_without_grace() -> None:
 def test_nothing_but_the_ticket_identifies_an_answer(forged: dict[str, object]) -> None:
     bench = seeded("ana", "ben", settings=ALL)
     ana, _ = opened(bench)
-    good = bench.contribution(ana)
-    bad = replace(good, ticket=replace(ana.ticket, **forged))  # type: ignore[arg-type]
-    bench.do(ContributionArrived(bad, GOOD, bench.connections["ana"]))
+    bad = replace(ana.ticket, **forged)  # type: ignore[arg-type]
+    bench.answer(ana, ticket=bad)
     assert bench.core.rounds.open[0].arrived == {}
-    assert bench.of(DropContribution) == [DropContribution(bad.ticket)]
+    assert bench.of(DropContribution) == [DropContribution(bad)]
 
 
 def test_an_answer_from_another_base_is_stale() -> None:
     bench = seeded("ana", "ben", settings=ALL)
     ana, _ = opened(bench)
-    stale = replace(bench.contribution(ana), base=Version(0, 3))
-    bench.do(ContributionArrived(stale, GOOD, bench.connections["ana"]))
+    bench.answer(ana, base=Version(0, 3))
     assert [fate for fate, _ in bench.fates()] == [Fate.STALE]
     assert bench.core.members.wrongs == {}
 

@@ -29,8 +29,7 @@ from tests.virtual import virtual
 
 def open_as(bench: Bench, **changes: object) -> list[object]:
     """A stranger says hello with something wrong; returns the last words it gets."""
-    hello = replace(bench.hello_of(Learner("eve", bench.fragments, 7)), **changes)  # type: ignore[arg-type]
-    bench.do(LinkOpened(hello, 99, trusted=True))
+    bench.open(Learner("eve", bench.fragments, 7), 99, **changes)  # type: ignore[arg-type]
     return bench.dismissed()
 
 

@@ -46,16 +46,9 @@ def store(**changes: object) -> ValueStore:
 
 
 def contribution(values: NDArray[np.generic], **changes: object) -> Contribution:
-    said = Contribution(
-        ticket=Ticket(1, 0, ANA, WHO),
-        fragment=FragmentIndex(0),
-        base=Version(1, 0),
-        steps=1,
-        tokens=8,
-        processed_tokens=8,
-        precision=values.dtype.name,
-        digest=digest(as_buffer(values)),
-    )
+    ticket, base = Ticket(1, 0, ANA, WHO), Version(1, 0)
+    encoded = values.dtype.name, digest(as_buffer(values))
+    said = Contribution(ticket, FragmentIndex(0), base, 1, 8, 8, *encoded)
     return replace(said, **changes)  # type: ignore[arg-type]
 
 
