@@ -64,21 +64,17 @@ def value_of(taken: Taken) -> Floats:
     return np.frombuffer(taken.value, np.float32)
 
 
-@pytest.mark.parametrize(("has", "base", "to"), [(0, 0, 1), (0, 0, 5), (3, 0, 5), (4, 1, 5)])
+@pytest.mark.parametrize(
+    ("has", "base", "to"), [(0, 0, 1), (0, 0, 5), (3, 0, 5), (4, 1, 5), (3, 1, 3)]
+)
 def test_a_chain_is_taken_up_where_the_own_value_stands(has: int, base: int, to: int) -> None:
+    """Also one to the version that is held: who forgot to adopt it may do so now."""
     values = held(has)
     update, payload = SOURCE.chain(base, to)
     assert values.malformed(update, payload) is None
     taken = values.take(update, payload)
     assert taken.intact
     assert value_of(taken).tobytes() == SOURCE.values[to].tobytes()
-
-
-def test_a_chain_to_the_version_that_is_held_gives_it_again() -> None:
-    """Whoever forgot to adopt it, since it was not admitted, may do so now."""
-    taken = held(3).take(*SOURCE.chain(1, 3))
-    assert taken.intact
-    assert value_of(taken).tobytes() == SOURCE.values[3].tobytes()
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,10 @@ from islands.loops.joined_run import JoinedRun
 from islands.loops.own_model import NO_METRICS
 from islands.metrics.site import METRICS
 from islands.model.interfaces import PendingStep
-from islands.page.server import PLACE, PROTOCOL
+from islands.page.server import PROTOCOL
 from islands.tasks.data.shards import ShardKey
 from messaging.clock import MonotonicClock
+from tests.run.test_coordinator import PLACE
 
 MIB = 2**20
 AIM = 1.01

@@ -1,6 +1,6 @@
 """The harness of a learner: its state with the actions of its last event, and copies by hand."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from islands.learner.boundary import Boundary, PendingPiece, PendingSnapshot, Running, TrainerData
@@ -19,7 +19,7 @@ from islands.protocol.learner import events
 from islands.protocol.learner.actions import Action, Contribute
 from islands.protocol.learner.state import LearnerState
 from islands.protocol.messages import training
-from islands.protocol.messages.membership import Joined
+from islands.protocol.messages.membership import Evicted, Joined
 from islands.protocol.settings.choices import Adoption, Precision
 from islands.protocol.settings.run import RunSettings
 
@@ -31,18 +31,15 @@ BATCH = 10
 NO_BYTES = memoryview(b"")
 LEASES = (Lease(0, 0, 0), Lease(0, 1, 0))
 P = 2
+SETTINGS = RunSettings(interval_steps=P, fragments=P)
+"""H = P, so that every step is reported."""
 
 
 class Bench:
     """A learner's state with the actions of its last event."""
 
-    def __init__(
-        self, adoption: Adoption = Adoption.OVERWRITE, precision: Precision = Precision.FLOAT32
-    ) -> None:
-        """A process that just started; H = P, so that every step is reported."""
-        settings = RunSettings(
-            interval_steps=P, fragments=P, adoption=adoption, precision=precision
-        )
+    def __init__(self, settings: RunSettings = SETTINGS) -> None:
+        """A process that just started."""
         self.state = LearnerState(settings, ANA, "bench", P)
         self.actions: list[Action] = []
         self.now_s = 0.0
@@ -52,6 +49,14 @@ class Bench:
         self.now_s += after_s
         self.actions = self.state.handle(event, now_s=self.now_s)
         return self.actions
+
+    def hear(self, message: object) -> list[Action]:
+        """The syncer says something."""
+        return self.do(events.FromSyncer(message))
+
+    def evict(self, counter: int = 1) -> list[Action]:
+        """The syncer ends the incarnation of this number."""
+        return self.hear(Evicted(ANA, Incarnation(1, counter), "silent"))
 
     def stop(self) -> list[Action]:
         """Compute has come to its stop, and knows all that it was told."""
@@ -64,12 +69,9 @@ class Bench:
 
     def sent(self, kind: type[M]) -> list[M]:
         """Messages of a kind that the last event sent to anybody."""
-        outgoing = [
-            a.message
-            for a in self.actions
-            if isinstance(a, sessions.ToSyncer | sessions.ToSupervisor)
-        ]
-        return [message for message in outgoing if isinstance(message, kind)]
+        outgoing = sessions.ToSyncer | sessions.ToSupervisor
+        messages = [action.message for action in self.actions if isinstance(action, outgoing)]
+        return [message for message in messages if isinstance(message, kind)]
 
     def contributed(self) -> list[training.Contribution]:
         return [action.message for action in self.of(Contribute)]
@@ -79,9 +81,20 @@ class Bench:
         joined = Joined("run", ANA, Incarnation(1, counter), "signed", 1, where)
         self.do(events.FromSupervisor(joined))
 
-    def update(self, fragment: int, number: int, *, epoch: int = 1, intact: bool = True) -> None:
+    def update(
+        self,
+        fragment: int,
+        number: int,
+        *,
+        epoch: int = 1,
+        intact: bool = True,
+        round_: int | None = None,
+        merged: training.Merged | None = None,
+    ) -> None:
+        """A published value arrives: of the round before its number, where no other is given."""
         index, version = FragmentIndex(fragment), Version(epoch, number)
-        message = training.FragmentUpdate(epoch, index, version, number - 1, "", 4.0, None)
+        round_ = number - 1 if round_ is None else round_
+        message = training.FragmentUpdate(epoch, index, version, round_, "", 4.0, merged)
         self.do(sessions.UpdateArrived(message, intact, NO_BYTES))
 
     def adopt(self, fragment: int, number: int, *, epoch: int = 1) -> None:
@@ -100,9 +113,7 @@ class Bench:
             self.adopt(fragment, number)
 
     def grant(self, quota: int, *, counter: int = 1, epoch: int = 1) -> None:
-        self.do(
-            events.FromSyncer(training.LeaseGranted(epoch, Incarnation(1, counter), quota, LEASES))
-        )
+        self.hear(training.LeaseGranted(epoch, Incarnation(1, counter), quota, LEASES))
 
     def step(self, *, finite: bool = True) -> None:
         self.steps += 1
@@ -125,20 +136,25 @@ class Bench:
     ) -> None:
         ticket = Ticket(epoch, round_, ANA, Incarnation(1, counter))
         index = FragmentIndex(fragment)
-        pull = training.PullFragment(ticket, index, Version(1, 0), precision)
-        self.do(events.FromSyncer(pull))
+        self.hear(training.PullFragment(ticket, index, Version(1, 0), precision))
 
 
-def started(
-    adoption: Adoption = Adoption.OVERWRITE, precision: Precision = Precision.FLOAT32
-) -> Bench:
+def started(settings: RunSettings = SETTINGS) -> Bench:
     """Compiled, admitted, linked; nothing adopted yet."""
-    bench = Bench(adoption, precision)
+    bench = Bench(settings)
     bench.do(sessions.SupervisorLinkChanged(up=True))
     bench.admit()
     bench.do(sessions.SyncerLinkChanged(up=True))
-    bench.do(events.FromSyncer(training.Welcome(1, (None, None))))
+    bench.hear(training.Welcome(1, (None, None)))
     bench.do(events.TrainerReady(BATCH))
+    return bench
+
+
+def stepping_by(settings: RunSettings) -> Bench:
+    """A learner of two fragments that has adopted version 1.0 of both, and may step."""
+    bench = started(settings)
+    bench.adopt_all()
+    bench.grant(10_000)
     return bench
 
 
@@ -146,9 +162,7 @@ def stepping(
     adoption: Adoption = Adoption.OVERWRITE, precision: Precision = Precision.FLOAT32
 ) -> Bench:
     """On version 1.0 of both fragments, with quota, after two steps."""
-    bench = started(adoption, precision)
-    bench.adopt_all()
-    bench.grant(10_000)
+    bench = stepping_by(replace(SETTINGS, adoption=adoption, precision=precision))
     bench.step()
     bench.step()
     return bench
@@ -156,19 +170,6 @@ def stepping(
 
 def phase_of(bench: Bench) -> Phase:
     return bench.state.phase
-
-
-def stepping_by(settings: RunSettings) -> Bench:
-    """A learner of two fragments that has adopted version 1.0 of both, and may step."""
-    bench = Bench()
-    bench.state = LearnerState(settings, ANA, "bench", P)
-    bench.admit()
-    bench.do(sessions.SyncerLinkChanged(up=True))
-    bench.do(events.FromSyncer(training.Welcome(1, (None, None))))
-    bench.do(events.TrainerReady(BATCH))
-    bench.adopt_all()
-    bench.grant(10_000)
-    return bench
 
 
 def stand_still(bench: Bench) -> None:

@@ -1,7 +1,7 @@
 """A bench of exchanges: learners' state machines, and the messages between them, by hand."""
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from islands.protocol.gossip.actions import Mix, Payload, TakeShare, ToNeighbour
 from islands.protocol.gossip.events import ShareArrived, ShareTaken
@@ -21,13 +21,8 @@ NO_BYTES: Payload = (memoryview(b""), memoryview(b""))
 def settings_of(
     gossip: GossipSettings, interval_steps: int = 10, fragments: int = 1
 ) -> RunSettings:
-    return RunSettings(
-        interval_steps=interval_steps,
-        fragments=fragments,
-        merge=MergeRule.AVERAGE,
-        weighting=Weighting.UNIFORM,
-        gossip=gossip,
-    )
+    average = RunSettings(merge=MergeRule.AVERAGE, weighting=Weighting.UNIFORM, gossip=gossip)
+    return replace(average, interval_steps=interval_steps, fragments=fragments)
 
 
 def incarnation(index: int) -> Incarnation:

@@ -204,26 +204,6 @@ def test_moments_are_read_a_few_pieces_per_boundary() -> None:
     assert not bench.boundary.unread
 
 
-def test_moments_of_a_peer_are_taken_over_to_the_bit() -> None:
-    donor, bench = Bench(), Bench()
-    lease = Lease(0, 0, 0)
-    donor.do(AllowSteps(10 * BATCH, (lease,)))
-    for _ in range(3):
-        donor.step()
-    pieces = range(donor.boundary.trainer.moment_pieces)
-    for piece in pieces:
-        donor.do(ReadMoments(piece, "ben"))
-    bench.do(LoadMoments(tuple(taken.snapshot.buffer() for taken in donor.given)))
-    assert bench.loaded == [MomentsLoaded(taken=True)]
-    for side in (donor, bench):
-        adopts = [replace(side.adopt(5, fragment=f), clock=1000.0) for f in range(2)]
-        side.do(*adopts, AllowSteps(20 * BATCH, (Lease(0, 1, 0),)))
-        side.step()
-    for fragment in range(2):
-        ours, theirs = (side.boundary.trainer.value(fragment) for side in (bench, donor))
-        np.testing.assert_array_equal(ours, theirs)
-
-
 @pytest.mark.parametrize("broken", ["short", "few", "nan"])
 def test_moments_that_are_no_good_are_refused(broken: str) -> None:
     bench = Bench()

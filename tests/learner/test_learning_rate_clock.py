@@ -4,19 +4,15 @@ import asyncio
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.world import LearnerHost, NumpyTrainers, World
 from islands.model.interfaces import PendingStep
-from islands.protocol.identities import SYNCER, FragmentIndex, Incarnation, Lease, Version
-from islands.protocol.learner.actions import AdoptValue, AllowSteps
 from islands.protocol.learner.schedule import FleetClock
 from islands.protocol.settings.run import RunSettings
-from messaging.codec.tensors import as_buffer
 from messaging.simulation.virtual_time import run_virtual
-from tests.learner.bench import Copies, TrainedBoundary
+from tests.test_tidy import SYNCER
 
 
 def following(due_steps: float, *carried: tuple[int, float], epoch: int = 1) -> FleetClock:
@@ -25,9 +21,6 @@ def following(due_steps: float, *carried: tuple[int, float], epoch: int = 1) -> 
     for steps, told in carried:
         clock.carried(told, epoch=epoch, steps=steps)
     return clock
-
-
-# ------------------------------------------------------------------------------- values by hand
 
 
 def test_before_the_first_value_own_steps_count() -> None:
@@ -71,19 +64,13 @@ def test_after_a_new_beginning_any_value_counts() -> None:
     assert clock.at(3) == 4.0
 
 
-# --------------------------------------------------------------------------------- where it acts
-
-
 class RateKeeper(NumpyTrainer):
     """Keeps the rates of its steps; one over a long warm-up, they tell the clock."""
 
     kept: list[tuple[float, float]]
 
     def step(self, batch: object, learning_rate: float) -> PendingStep:
-        try:
-            at_s = asyncio.get_running_loop().time()
-        except RuntimeError:
-            at_s = 0.0
+        at_s = asyncio.get_running_loop().time()
         self.__dict__.setdefault("kept", []).append((at_s, learning_rate))
         return super().step(batch, learning_rate)
 
@@ -91,46 +78,8 @@ class RateKeeper(NumpyTrainer):
 WARMUP = 10**6
 """Over so many steps the rate grows by one in its unit with every step of the clock."""
 
-
-def clock_of(rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    return rates * (WARMUP + 1) - 1
-
-
-def slow_growth(**changes: int) -> RunSettings:
-    """Settings whose rate tells the clock."""
-    return RunSettings(learning_rate=1.0, warmup_steps=WARMUP, **changes)  # type: ignore[arg-type]
-
-
-def test_the_rate_of_a_step_is_that_of_the_fleets_clock() -> None:
-    trainer = RateKeeper(2)
-    settings = slow_growth(interval_steps=24, fragments=2)
-
-    def ignore(_: object) -> None:
-        pass
-
-    boundary = TrainedBoundary(trainer, settings, report=ignore, copier=Copies())
-    boundary.commands.append(AllowSteps(10**6, tuple(Lease(0, shard, 0) for shard in range(8))))
-    value = as_buffer(np.zeros(trainer.layout.fragments[0].size, np.float32))
-    for number, told in enumerate((9.0, 10.0, 11.0)):
-        command = AdoptValue(
-            FragmentIndex(0), Version(1, number), told, 1, Incarnation(1, 1), value
-        )
-        boundary.commands.append(command)
-        boundary.carry_out()
-        for _ in range(5):
-            assert boundary.has_work()
-            boundary.dispatch()
-    clocks = clock_of(np.array(trainer.kept)[-5:, 1])
-    assert clocks.tolist() == pytest.approx([11.0, 12.0, 13.0, 14.0, 15.0], abs=1e-6)
-
-
-HOSTS = {
-    "ana": LearnerHost(step_s=0.1, noise=0.1),
-    "ben": LearnerHost(step_s=0.1, noise=0.1),
-    "cleo": LearnerHost(step_s=0.1, noise=0.1),
-    "fast": LearnerHost(step_s=0.02, noise=0.1),
-    "slow": LearnerHost(step_s=1.0, noise=0.1),
-}
+STEPS_S = {"ana": 0.1, "ben": 0.1, "cleo": 0.1, "fast": 0.02, "slow": 1.0}
+HOSTS = {name: LearnerHost(step_s=step_s, noise=0.1) for name, step_s in STEPS_S.items()}
 
 
 @pytest.mark.parametrize(("interval", "fragments"), [(24, 8), (12, 1), (4, 8)])
@@ -141,14 +90,11 @@ def test_in_a_run_all_rates_are_those_of_the_fleet(interval: int, fragments: int
     by which the latter jumps, and the five steps for which the syncer is missed.
     """
     told: list[tuple[float, float]] = []
-    settings = slow_growth(interval_steps=interval, fragments=fragments)
-    world = World(
-        settings,
-        HOSTS,
-        seed=3,
-        tape=MemoryTape(),
-        trainers=NumpyTrainers(settings, shards=64, kind=RateKeeper),
+    settings = RunSettings(
+        interval_steps=interval, fragments=fragments, learning_rate=1.0, warmup_steps=WARMUP
     )
+    trainers = NumpyTrainers(settings, shards=64, kind=RateKeeper)
+    world = World(settings, HOSTS, seed=3, tape=MemoryTape(), trainers=trainers)
 
     async def live() -> None:
         world.start_all()
@@ -171,6 +117,6 @@ def test_in_a_run_all_rates_are_those_of_the_fleet(interval: int, fragments: int
         at_s, rates = np.array(trainer.kept).T
         expected = np.interp(at_s, fleet[:, 0], fleet[:, 1])
         late = expected > 2 * interval
-        off = np.abs(clock_of(rates) - expected)[late]
+        off = np.abs(rates * (WARMUP + 1) - 1 - expected)[late]
         assert len(off) > 0
         assert np.all(off <= 0.05 * expected[late] + interval / fragments + 5), name

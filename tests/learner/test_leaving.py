@@ -7,13 +7,11 @@ from islands.protocol.learner import events
 from islands.protocol.learner.actions import AllowSteps
 from islands.protocol.messages import training
 from islands.protocol.messages.control import Drain
-from islands.protocol.messages.membership import Evicted, Leave, Stop
+from islands.protocol.messages.membership import Leave, Stop
 from islands.protocol.sessions import (
     Exit,
     SupervisorLinkChanged,
     SyncerLinkChanged,
-    ToSupervisor,
-    ToSyncer,
 )
 from tests.learner.bench import ANA, BATCH, LEASES, Bench, phase_of, started, stepping
 
@@ -24,7 +22,7 @@ def left(bench: Bench) -> bool:
     """Whether the last event made it leave: said so to both, then the end."""
     if not bench.of(Exit):
         return False
-    sent = [type(a.message) for a in bench.actions if isinstance(a, ToSyncer | ToSupervisor)]
+    sent = [type(message) for message in bench.sent(object)]
     assert sent[-3:] == [training.Progress, Leave, Leave]
     assert (sent.count(Leave), bench.of(Exit)[0].failed) == (2, False)
     return True
@@ -85,11 +83,7 @@ def test_a_contribution_that_is_refused_may_be_asked_for_again() -> None:
     bench.do(events.LeaveRequested("SIGTERM"))
     bench.stop()
     assert not left(bench)
-    bench.do(
-        events.FromSyncer(
-            training.ContributionFate(TICKET, FragmentIndex(0), Fate.LATE, "too late")
-        )
-    )
+    bench.hear(training.ContributionFate(TICKET, FragmentIndex(0), Fate.LATE, "too late"))
     assert not left(bench)
     bench.do(events.Ticked(), after_s=4.9)
     assert not left(bench)
@@ -166,7 +160,7 @@ def test_with_both_links_gone_there_is_nothing_to_wait_for(
 def test_who_is_evicted_while_it_leaves_is_gone() -> None:
     bench = stepping()
     bench.do(events.LeaveRequested("SIGTERM"))
-    bench.do(events.FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.evict()
     assert bench.of(Exit)
 
 
@@ -189,7 +183,7 @@ def test_the_end_of_the_run_is_told_to_the_supervisor() -> None:
 
 
 def pause(bench: Bench, *, paused: bool = True, epoch: int = 1) -> None:
-    bench.do(events.FromSyncer(training.Paused(epoch, paused)))
+    bench.hear(training.Paused(epoch, paused))
 
 
 def test_a_pause_stops_at_the_next_boundary() -> None:
@@ -243,7 +237,7 @@ def test_a_pause_that_comes_back_stays() -> None:
 
 def test_an_older_syncer_pauses_nobody() -> None:
     bench = stepping()
-    bench.do(events.FromSyncer(training.Welcome(3, (None, None))))
+    bench.hear(training.Welcome(3, (None, None)))
     pause(bench, epoch=2)
     assert not bench.of(AllowSteps)
 

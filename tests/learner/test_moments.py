@@ -61,11 +61,8 @@ class Fresh(Bench):
         schema: str = SCHEMA,
         intact: bool = True,
     ) -> None:
-        self.do(
-            events.PieceArrived(
-                sender, StateOffer(piece, pieces, schema, ""), payload(piece), intact
-            )
-        )
+        offer = StateOffer(piece, pieces, schema, "")
+        self.do(events.PieceArrived(sender, offer, payload(piece), intact))
 
     def held(self) -> list[int]:
         """Pieces that have come and wait for the others."""
@@ -248,7 +245,7 @@ def test_an_eviction_while_it_waits_lets_it_ask_again() -> None:
 def test_memory_that_is_intact_is_kept() -> None:
     bench = stepping()
     bench.do(events.TrainerMade(SCHEMA, PIECES))
-    bench.do(events.FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.evict()
     bench.admit(counter=2)
     bench.do(events.FromSyncer(Welcome(1, (Version(1, 0),) * 2, BEN)))
     assert bench.of(actions.ToPeer) == []
@@ -329,7 +326,7 @@ def test_a_donor_that_must_heal_gives_nothing_that_it_read_before() -> None:
 
 def test_a_new_incarnation_gives_only_after_a_step_of_its_own() -> None:
     bench = donor()
-    bench.do(events.FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.evict()
     bench.admit(counter=2)
     for fragment in range(2):
         bench.update(fragment, 0)
@@ -355,20 +352,24 @@ def test_few_pieces_wait_at_a_donor() -> None:
 # --- what an earlier process left on disk ---------------------------------------------------------
 
 HELD = (Version(1, 0),) * 2
+KEPT = CheckpointedMoments(SCHEMA, PIECES, HELD)
+LOST = "run, or of versions that it has lost"
 
 
-class Resumed(Fresh):
-    """A process that finds moments on its host's disk."""
-
-    def __init__(self, kept: CheckpointedMoments) -> None:
-        super().__init__()
-        self.state.moments.kept = kept
+def resumed(
+    donor: LearnerName | None = None,
+    kept: CheckpointedMoments = KEPT,
+) -> Fresh:
+    """A process that finds moments on its host's disk, and has all else for its first step."""
+    bench = Fresh()
+    bench.state.moments.kept = kept
+    bench.welcome(donor)
+    bench.heal()
+    return bench
 
 
 def test_after_a_stop_of_everybody_moments_come_from_disk() -> None:
-    bench = Resumed(CheckpointedMoments(SCHEMA, PIECES, HELD))
-    bench.welcome(None)
-    bench.heal()
+    bench = resumed()
     assert bench.of(actions.LoadCheckpoint) == [actions.LoadCheckpoint()]
     assert bench.of(actions.AllowSteps) == []
     assert phase_of(bench) is Phase.HEALING
@@ -378,16 +379,15 @@ def test_after_a_stop_of_everybody_moments_come_from_disk() -> None:
 
 
 def test_a_peers_are_newer_than_those_on_disk() -> None:
-    bench = Resumed(CheckpointedMoments(SCHEMA, PIECES, HELD))
-    bench.welcome(BEN)
-    bench.heal()
+    bench = resumed(BEN)
     for piece in range(PIECES):
         bench.piece(piece)
     assert (len(bench.of(actions.LoadMoments)), bench.of(actions.LoadCheckpoint)) == (1, [])
 
 
 def test_those_on_disk_serve_where_a_peer_gives_none() -> None:
-    bench = Resumed(CheckpointedMoments(SCHEMA, PIECES, HELD))
+    bench = Fresh()
+    bench.state.moments.kept = KEPT
     bench.welcome(BEN)
     bench.piece(0, pieces=0)
     assert bench.of(actions.LoadCheckpoint) == []
@@ -398,31 +398,21 @@ def test_those_on_disk_serve_where_a_peer_gives_none() -> None:
 @pytest.mark.parametrize(
     ("kept", "reason"),
     [
-        (CheckpointedMoments("sgd", PIECES, HELD), "those on disk are of another optimizer"),
-        (CheckpointedMoments(SCHEMA, PIECES + 1, HELD), "those on disk are of another optimizer"),
-        (
-            CheckpointedMoments(SCHEMA, PIECES, (Version(1, 0), Version(1, 9))),
-            "those on disk are of another run, or of versions that it has lost",
-        ),
-        (
-            CheckpointedMoments(SCHEMA, PIECES, HELD[:1]),
-            "those on disk are of another run, or of versions that it has lost",
-        ),
+        (CheckpointedMoments("sgd", PIECES, HELD), "optimizer"),
+        (CheckpointedMoments(SCHEMA, PIECES + 1, HELD), "optimizer"),
+        (CheckpointedMoments(SCHEMA, PIECES, (Version(1, 0), Version(1, 9))), LOST),
+        (CheckpointedMoments(SCHEMA, PIECES, HELD[:1]), LOST),
     ],
 )
 def test_what_does_not_belong_to_the_run_is_left(kept: CheckpointedMoments, reason: str) -> None:
-    bench = Resumed(kept)
-    bench.welcome(None)
-    bench.heal()
+    bench = resumed(kept=kept)
     assert bench.of(actions.LoadCheckpoint) == []
     assert bench.of(actions.AllowSteps) == [actions.AllowSteps(500, LEASES)]
-    assert ("moments_fresh", reason) in bench.noted()
+    assert ("moments_fresh", f"those on disk are of another {reason}") in bench.noted()
 
 
 def test_what_is_damaged_on_disk_is_told_and_costs_no_step() -> None:
-    bench = Resumed(CheckpointedMoments(SCHEMA, PIECES, HELD))
-    bench.welcome(None)
-    bench.heal()
+    bench = resumed()
     bench.do(events.MomentsLoaded(taken=False))
     assert bench.noted() == [
         ("moments_fresh", "those of this host's disk are of other sizes, damaged, or not finite")

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from islands.protocol.identities import Fate, FragmentIndex, Incarnation, Phase, Ticket, Version
 from islands.protocol.learner.actions import AllowSteps, PlanSnapshots
-from islands.protocol.learner.events import FromSyncer
 from islands.protocol.learner.schedule import OwnTurns
 from islands.protocol.messages import training
 from islands.protocol.sessions import SyncerLinkChanged
@@ -104,12 +103,12 @@ def test_what_is_not_applied_is_not_waited_for() -> None:
     for _ in range(4):
         bench.step()
     stand_still(bench)
-    bench.do(FromSyncer(fate(FIRST)))
+    bench.hear(fate(FIRST))
     assert bench.of(AllowSteps) == []
     for fragment in (FIRST, SECOND):
         bench.pull(fragment, 0)
         bench.snapshot(fragment)
-        bench.do(FromSyncer(fate(fragment)))
+        bench.hear(fate(fragment))
     assert bench.of(AllowSteps)[-1].until_steps == 8
 
 
@@ -137,7 +136,7 @@ def test_a_pull_before_its_turn_is_declined() -> None:
 def test_at_the_end_of_the_run_it_answers_with_what_it_has() -> None:
     bench = asynchronous()
     bench.step()
-    bench.do(FromSyncer(training.FinalRound(1, "tokens")))
+    bench.hear(training.FinalRound(1, "tokens"))
     bench.stop()
     bench.pull(0, 0)
     bench.snapshot(0)

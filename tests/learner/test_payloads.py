@@ -5,12 +5,11 @@ import pytest
 from islands.protocol.identities import FragmentIndex, Incarnation, Ticket, Version
 from islands.protocol.learner import actions, events
 from islands.protocol.messages import training
-from islands.protocol.messages.membership import Evicted
 from islands.protocol.sessions import UpdateArrived
 from islands.protocol.settings.choices import Adoption, Precision
 from tests.learner.bench import ANA, BATCH, Bench, stepping
 
-ZERO, ONE = FragmentIndex(0), FragmentIndex(1)
+ZERO = FragmentIndex(0)
 HERE = Incarnation(1, 1)
 OLD, NEW = memoryview(b"old"), memoryview(b"new")
 CARRY = Adoption.DELAY_CORRECTED
@@ -37,29 +36,12 @@ def encoded(bench: Bench, message: training.Contribution, payload: memoryview) -
 
 
 def publish(
-    bench: Bench,
-    number: int,
-    merged: training.Merged | None = None,
-    value: memoryview = NEW,
+    bench: Bench, number: int, merged: training.Merged | None = None
 ) -> list[actions.AdoptValue]:
     """A value of fragment 0 is published."""
     message = training.FragmentUpdate(1, ZERO, Version(1, number), number, "", 4.0, merged)
-    bench.do(UpdateArrived(message, intact=True, payload=value))
+    bench.do(UpdateArrived(message, intact=True, payload=NEW))
     return bench.of(actions.AdoptValue)
-
-
-def test_a_published_value_is_adopted_as_it_came() -> None:
-    bench = stepping()
-    for number, value in ((1, memoryview(b"1")), (2, memoryview(b"2"))):
-        (adopt,) = publish(bench, number, value=value)
-        assert adopt.payload is value
-
-
-def test_the_snapshot_that_answers_a_pull_is_what_is_sent() -> None:
-    """Not a newer one that came since, of another fragment."""
-    bench, newest = stepping(), memoryview(b"the newest")
-    bench.do(events.SnapshotTaken(ONE, Version(1, 0), 0, 0, memoryview(b"another's")))
-    assert contribute(bench, newest).payload is newest
 
 
 @pytest.mark.parametrize("adoption", list(Adoption))
@@ -76,23 +58,12 @@ def test_what_was_sent_is_kept_where_it_is_taken_from_the_local_value(adoption: 
     assert bench.state.accounts[0].sent == []
 
 
-def test_a_value_that_was_read_is_offered_as_version_zero() -> None:
-    bench, value = stepping(), memoryview(b"version 0")
-    bench.do(events.ValueRead(training.FragmentRequest(3, ONE, 2), HERE, value))
-    (offer,) = bench.of(actions.OfferSeed)
-    assert offer.message == training.FragmentSeed(3, ONE, ANA, HERE, "")
-    assert offer.payload is value
-
-
 def test_bytes_of_an_ended_incarnation_are_kept_no_longer() -> None:
     bench = stepping(CARRY)
     contribute(bench)
-    bench.do(events.FromSyncer(Evicted(ANA, HERE, "silent")))
+    bench.evict()
     assert bench.state.accounts[0].sent == []
     assert bench.state.pulls.snapshots == {}
-
-
-# --- how they are encoded -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("named", [Precision.TWO_BIT, Precision.INT8])
@@ -122,7 +93,7 @@ def test_an_overwriting_learner_tells_its_feedback_what_was_applied() -> None:
     assert bench.of(actions.SettleFeedback) == [actions.SettleFeedback(ZERO, 1, 1, MERGED)]
     publish(bench, 1, MERGED)
     assert bench.of(actions.SettleFeedback) == []
-    bench.do(events.FromSyncer(Evicted(ANA, HERE, "silent")))
+    bench.evict()
     assert bench.of(actions.ResetFeedback) == [actions.ResetFeedback()]
 
 

@@ -37,23 +37,19 @@ class Node(RoleActor[object]):
         self.incarnation = Incarnation(1, number)
         self.roster: dict[str, Member] = {}
         self.heard: list[tuple[str, object]] = []
-        self.links = PeerLinks(
-            self,
-            random.Random(number),
-            known=self.roster.get,
-            listed=self.roster.values,
-            receive=lambda sender, envelope: self.heard.append((sender, envelope.body)),
-        )
+        self.links = self.make_links(number)
+
+    def make_links(self, number: int) -> PeerLinks:
+        known, listed = self.roster.get, self.roster.values
+        chance = random.Random(number)
+        return PeerLinks(self, chance, known=known, listed=listed, receive=self.hear)
+
+    def hear(self, sender: str, envelope: Envelope) -> None:
+        self.heard.append((sender, envelope.body))
 
     def member(self, proof: str) -> Member:
-        return Member(
-            LearnerName(self.name),
-            self.incarnation,
-            Status.LIVE,
-            self.name,
-            stepped=True,
-            proof=proof,
-        )
+        who = LearnerName(self.name), self.incarnation
+        return Member(*who, Status.LIVE, self.name, stepped=True, proof=proof)
 
     def knows(self, other: "Node", proof: str) -> None:
         self.roster[other.name] = other.member(proof)
@@ -172,17 +168,11 @@ class SocketNode(Node):
         self.keyring = Keyring()
         self.peers = WebsocketNetwork(MESSAGE_TYPES, secret=self.keyring, report=said.append)
         self.context = replace(self.context, peers=self.peers, keyring=self.keyring)
-        self.links = PeerLinks(
-            self,
-            random.Random(number),
-            known=self.roster.get,
-            listed=self.roster.values,
-            receive=self.hear,
-        )
+        self.links = self.make_links(number)
         self.address = ""
 
     def hear(self, sender: str, envelope: Envelope) -> None:
-        self.heard.append((sender, envelope.body))
+        super().hear(sender, envelope)
         self.arrived.set()
 
     def member(self, proof: str) -> Member:

@@ -84,21 +84,12 @@ def test_what_was_answered_is_not_copied_again_before_its_fate_is_known() -> Non
     assert pulls.plan() == (0,)
 
 
-def test_never_more_than_all_fragments() -> None:
-    assert Pulls(fragments=1, lookahead=3).plan() == (0,)
-
-
-def test_a_snapshot_answers_whatever_its_age() -> None:
+def test_a_snapshot_of_any_age_answers_with_its_base_and_enough_steps() -> None:
     pulls = Pulls(fragments=2, lookahead=1)
     pulls.keep(snapshot(0, steps=8))
     for least_steps, usable in ((4, True), (8, True), (9, False)):
         found = pulls.answerable(0, base=BASE, least_steps=least_steps)
         assert (found is not None) is usable
-
-
-def test_a_snapshot_of_another_base_or_without_a_step_is_worthless() -> None:
-    pulls = Pulls(fragments=2, lookahead=1)
-    pulls.keep(snapshot(0, steps=8))
     assert pulls.answerable(0, base=Version(1, 1), least_steps=4) is None
     assert pulls.answerable(0, base=BASE, least_steps=9) is None
     assert pulls.answerable(1, base=BASE, least_steps=4) is None

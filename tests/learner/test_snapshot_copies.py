@@ -37,15 +37,6 @@ def test_copies_that_lag_are_bounded_and_never_starve(fragments: int, copy_steps
     assert max(ages[len(ages) // 2 :]) <= max(1.0, 2 * copy_steps * fragments)
 
 
-def test_a_copy_that_keeps_up_is_taken_at_every_boundary() -> None:
-    copies = SnapshotCopies()
-    for steps in range(10):
-        assert copies.may_begin(0, steps)
-        copies.begin(0, steps)
-        if steps:
-            copies.arrive(0)
-
-
 def test_a_copy_that_lags_is_alone() -> None:
     """A second one behind it would be older when it arrives than one taken afterwards."""
     copies = SnapshotCopies()

@@ -18,7 +18,7 @@ from islands.protocol.learner import actions, events
 from islands.protocol.learner.memory import EVENTS
 from islands.protocol.messages import membership, training
 from islands.protocol.settings.run import WELL_STEPS
-from tests.learner.bench import ANA, BATCH, LEASES, NO_BYTES, Bench, P, phase_of, started, stepping
+from tests.learner.bench import ANA, BATCH, LEASES, NO_BYTES, Bench, phase_of, started, stepping
 
 
 def test_each_event_has_a_handler() -> None:
@@ -26,19 +26,6 @@ def test_each_event_has_a_handler() -> None:
     others = (*get_args(GossipEvent), events.TimerDue)
     kinds = [kind for kind in get_args(events.Event) if kind not in others]
     assert [kind for kind in kinds if object.__new__(kind) not in EVENTS] == []
-
-
-def test_it_joins_and_dials_the_syncer() -> None:
-    bench = Bench()
-    assert bench.state.phase is Phase.JOINING
-    bench.do(sessions.SupervisorLinkChanged(up=True))
-    assert [join.previous for join in bench.sent(membership.Join)] == [None]
-    bench.admit()
-    assert bench.of(sessions.DialSyncer) == [sessions.DialSyncer("syncer")]
-    bench.do(sessions.SyncerLinkChanged(up=True))
-    (hello,) = bench.sent(training.Hello)
-    assert (hello.incarnation, hello.credential) == (Incarnation(1, 1), "signed")
-    assert hello.progress.phase is Phase.COMPILING
 
 
 def test_a_heartbeat_tells_that_a_step_compiles() -> None:
@@ -72,9 +59,9 @@ def test_a_grant_and_an_end_that_are_said_again_change_nothing() -> None:
     assert len(bench.of(actions.AllowSteps)) == 1
     bench.grant(20_000)
     assert bench.actions == []
-    bench.do(events.FromSyncer(training.FinalRound(1, "tokens")))
+    bench.hear(training.FinalRound(1, "tokens"))
     assert [allowed.until_tokens for allowed in bench.of(actions.AllowSteps)] == [0]
-    bench.do(events.FromSyncer(training.FinalRound(1, "tokens")))
+    bench.hear(training.FinalRound(1, "tokens"))
     assert bench.actions == []
     bench.grant(30_000)
     assert bench.of(actions.AllowSteps) == []
@@ -92,22 +79,13 @@ def test_it_is_starting_until_its_steps_do_not_compile_any_more() -> None:
     assert not bench.state.starting
 
 
-def test_it_offers_its_own_value_as_version_zero() -> None:
-    bench = Bench()
-    bench.admit()
-    request = training.FragmentRequest(1, FragmentIndex(0))
-    bench.do(events.FromSyncer(request))
-    assert bench.of(actions.ReadValue) == []
-    bench.do(events.TrainerReady(BATCH))
-    bench.do(events.FromSyncer(request))
-    assert bench.of(actions.ReadValue) == [actions.ReadValue(request, Incarnation(1, 1))]
-
-
 def test_a_seed_is_offered_once_over_a_link() -> None:
     bench = Bench()
     bench.admit()
-    bench.do(events.TrainerReady(BATCH))
     request = training.FragmentRequest(1, FragmentIndex(0), attempt=1)
+    bench.do(events.FromSyncer(request))
+    assert bench.of(actions.ReadValue) == [], "it has none yet"
+    bench.do(events.TrainerReady(BATCH))
     expected = actions.ReadValue(request, Incarnation(1, 1))
     for change in (None, events.SeedSkipped(FragmentIndex(0)), sessions.SyncerLinkChanged(up=True)):
         if change is not None:
@@ -118,36 +96,6 @@ def test_a_seed_is_offered_once_over_a_link() -> None:
         assert bench.of(actions.ReadValue) == []
     bench.do(events.FromSyncer(replace(request, attempt=2)))
     assert len(bench.of(actions.ReadValue)) == 1
-
-
-def test_a_pull_is_answered_at_once_from_the_last_boundary() -> None:
-    bench = stepping()
-    bench.snapshot(0)
-    bench.pull(0, 0)
-    (message,) = bench.contributed()
-    assert (message.steps, message.tokens, message.processed_tokens) == (2, 20, 20)
-    assert message.base == Version(1, 0)
-
-
-def test_a_contribution_counts_up_to_its_snapshot() -> None:
-    """The copy took a step's time: the step since is not in the values, nor in the counts."""
-    bench = stepping()
-    bench.step()
-    bench.do(events.SnapshotTaken(FragmentIndex(0), Version(1, 0), 2, 2 * BATCH, NO_BYTES))
-    bench.pull(0, 5)
-    (said,) = bench.contributed()
-    assert (said.steps, said.tokens, said.processed_tokens) == (2, 2 * BATCH, 2 * BATCH)
-
-
-def test_a_contribution_counts_from_the_adoption_of_its_base() -> None:
-    bench = stepping()
-    bench.adopt(0, 1)
-    bench.step()
-    bench.snapshot(0, number=1)
-    bench.pull(0, 5)
-    (said,) = bench.contributed()
-    assert (said.base, said.steps, said.tokens) == (Version(1, 1), 1, BATCH)
-    assert said.processed_tokens == 3 * BATCH
 
 
 def test_a_pull_without_snapshot_waits_for_the_next_boundary() -> None:
@@ -164,12 +112,23 @@ def test_standing_still_it_answers_with_all_that_it_did() -> None:
     bench = stepping()
     bench.snapshot(0)
     bench.step()
-    bench.do(events.FromSyncer(training.FinalRound(1, "tokens")))
+    bench.hear(training.FinalRound(1, "tokens"))
     bench.stop()
     bench.pull(0, 0)
     assert bench.contributed() == []
     bench.snapshot(0)
     assert [message.steps for message in bench.contributed()] == [3]
+
+
+def test_every_pull_is_answered_or_declined() -> None:
+    bench = stepping()
+    bench.pull(0, 4)  # there is no snapshot yet, so it stays open
+    bench.pull(0, 6)
+    ended = [one.ticket.round for one in bench.sent(training.ContributionDeclined)]
+    bench.step()
+    bench.snapshot(0)
+    ended += [one.ticket.round for one in bench.contributed()]
+    assert ended == [4, 6]
 
 
 def test_an_answer_that_a_newer_one_replaced_in_the_queue_is_declined() -> None:
@@ -185,19 +144,9 @@ def test_an_answer_that_a_newer_one_replaced_in_the_queue_is_declined() -> None:
     assert bench.contributed() == []  # the newer one is on its way
 
 
-def test_the_fragments_next_due_are_planned() -> None:
-    bench = stepping()
-    assert bench.state.settings.open_rounds_max(P) == P
-    bench = Bench()
-    bench.do(events.Ticked())
-    assert bench.of(actions.PlanSnapshots) == [
-        actions.PlanSnapshots((FragmentIndex(0), FragmentIndex(1)))
-    ]
-
-
 def test_pulls_of_others_are_ignored() -> None:
     bench = stepping()
-    bench.do(events.FromSyncer(training.Welcome(2, (None, None))))
+    bench.hear(training.Welcome(2, (None, None)))
     bench.snapshot(0)
     bench.pull(0, 0, counter=9, epoch=2)
     assert bench.contributed() == []
@@ -217,17 +166,6 @@ def test_it_declines_what_it_has_nothing_for() -> None:
     assert len(bench.sent(training.ContributionDeclined)) == 1
 
 
-def test_a_snapshot_of_an_earlier_base_answers_nothing() -> None:
-    bench = stepping()
-    bench.snapshot(0)
-    bench.adopt(0, 1)
-    bench.pull(0, 0)
-    assert bench.contributed() == []
-    bench.step()
-    bench.snapshot(0, number=1)
-    assert [(m.base, m.steps) for m in bench.contributed()] == [(Version(1, 1), 1)]
-
-
 def test_versions_only_grow() -> None:
     bench = stepping()
     bench.update(0, 2)
@@ -238,7 +176,7 @@ def test_versions_only_grow() -> None:
         assert bench.of(actions.AdoptValue) == []
     bench.update(0, 3, intact=False)
     assert bench.of(actions.AdoptValue) == []
-    bench.do(events.FromSyncer(training.Welcome(2, (None, None))))
+    bench.hear(training.Welcome(2, (None, None)))
     bench.update(0, 3)
     assert bench.of(actions.AdoptValue) == []
     bench.update(0, 3, epoch=2)
@@ -247,10 +185,10 @@ def test_versions_only_grow() -> None:
 
 def test_it_never_follows_an_older_syncer() -> None:
     bench = stepping()
-    bench.do(events.FromSyncer(training.Welcome(3, (None, None))))
-    bench.do(events.FromSyncer(training.Welcome(2, (None, None))))
+    bench.hear(training.Welcome(3, (None, None)))
+    bench.hear(training.Welcome(2, (None, None)))
     assert len(bench.of(sessions.DropSyncerLink)) == 1
-    bench.do(events.FromSyncer(training.Welcome(4, (None, None, None))))
+    bench.hear(training.Welcome(4, (None, None, None)))
     assert len(bench.of(sessions.DropSyncerLink)) == 1, "of a run with more fragments"
     bench.do(sessions.SyncerLinkChanged(up=True))
     assert [hello.epoch_seen for hello in bench.sent(training.Hello)] == [3]
@@ -272,7 +210,7 @@ def test_it_steps_on_without_its_links() -> None:
 
 def test_an_evicted_learner_joins_anew_with_its_memory() -> None:
     bench = stepping()
-    bench.do(events.FromSyncer(membership.Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.evict()
     assert actions.AllowSteps(0, ()) in bench.of(actions.AllowSteps)
     assert [join.previous for join in bench.sent(membership.Join)] == [Incarnation(1, 1)]
     assert bench.of(actions.ResetMoments) == []
@@ -288,7 +226,7 @@ def test_an_evicted_learner_joins_anew_with_its_memory() -> None:
 def test_a_value_that_an_ended_incarnation_asked_for_counts_for_nothing() -> None:
     bench = stepping()
     bench.update(0, 1)
-    bench.do(events.FromSyncer(membership.Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.evict()
     bench.admit(counter=2)
     bench.update(0, 1)
     late = events.ValueAdopted(FragmentIndex(0), Version(1, 1), 2, 20, Incarnation(1, 1))
@@ -300,7 +238,7 @@ def test_a_value_that_an_ended_incarnation_asked_for_counts_for_nothing() -> Non
 
 def test_a_step_that_ran_while_it_was_evicted_belongs_to_nobody() -> None:
     bench = stepping()
-    bench.do(events.FromSyncer(membership.Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.evict()
     bench.admit(counter=2)
     bench.step()
     bench.adopt_all()
@@ -309,23 +247,15 @@ def test_a_step_that_ran_while_it_was_evicted_belongs_to_nobody() -> None:
     assert bench.of(actions.AllowSteps) == [actions.AllowSteps(30 + 100, LEASES)]
 
 
-def test_a_state_that_is_not_finite_heals() -> None:
-    bench = stepping()
-    bench.step(finite=False)
-    assert bench.of(actions.ResetMoments) == [actions.ResetMoments()]
-    assert bench.state.phase is Phase.JOINING
-    assert len(bench.sent(membership.Join)) == 1
-
-
 def test_both_hear_why_an_incarnation_ends_whose_loss_is_not_finite() -> None:
     bench = stepping()
     bench.step(finite=False)
-    told = [
-        type(a.message)
-        for a in bench.actions
-        if isinstance(a, sessions.ToSyncer | sessions.ToSupervisor)
+    assert [type(message) for message in bench.sent(object)] == [
+        training.Progress,
+        membership.Leave,
+        membership.Leave,
+        membership.Join,
     ]
-    assert told == [training.Progress, membership.Leave, membership.Leave, membership.Join]
     assert {leave.diverged for leave in bench.sent(membership.Leave)} == {True}
     assert bench.sent(training.Progress)[0].tokens == bench.steps * BATCH
 
@@ -375,7 +305,7 @@ def test_who_diverges_again_and_again_rests_in_between() -> None:
 def test_a_grant_of_an_older_syncer_is_ignored() -> None:
     bench = started()
     bench.adopt_all()
-    bench.do(events.FromSyncer(training.Welcome(2, (None, None))))
+    bench.hear(training.Welcome(2, (None, None)))
     bench.grant(500, epoch=1)
     assert bench.of(actions.AllowSteps) == []
     bench.grant(100, epoch=2)
@@ -390,14 +320,6 @@ def test_a_grant_for_another_incarnation_is_ignored() -> None:
     assert (bench.of(actions.AllowSteps), bench.state.compute.quota_tokens) == ([], 10_000)
 
 
-def test_without_quota_it_is_starved() -> None:
-    bench = stepping()
-    bench.stop()
-    assert [report.phase for report in bench.sent(training.Progress)] == [Phase.STARVED]
-    bench.grant(20_000)
-    assert bench.state.phase is Phase.STEPPING
-
-
 def test_a_stop_from_before_the_last_grant_is_no_stop() -> None:
     bench = stepping()
     order = bench.state.compute.order
@@ -407,11 +329,13 @@ def test_a_stop_from_before_the_last_grant_is_no_stop() -> None:
     assert bench.sent(training.Progress) == []
     bench.stop()
     assert [report.phase for report in bench.sent(training.Progress)] == [Phase.STARVED]
+    bench.grant(30_000)
+    assert bench.state.phase is Phase.STEPPING
 
 
 def test_at_the_end_it_stops_and_answers() -> None:
     bench = stepping()
-    bench.do(events.FromSyncer(training.FinalRound(1, "tokens")))
+    bench.hear(training.FinalRound(1, "tokens"))
     assert bench.of(actions.AllowSteps) == [actions.AllowSteps(0, LEASES)]
     bench.stop()
     assert bench.state.phase is Phase.FINISHED
@@ -426,9 +350,9 @@ def test_at_the_end_it_stops_and_answers() -> None:
 
 def test_a_new_syncer_that_does_not_close_lets_it_step() -> None:
     bench = stepping()
-    bench.do(events.FromSyncer(training.FinalRound(1, "enough")))
+    bench.hear(training.FinalRound(1, "enough"))
     bench.stop()
-    bench.do(events.FromSyncer(training.Welcome(2, (None, None))))
+    bench.hear(training.Welcome(2, (None, None)))
     assert bench.of(actions.AllowSteps) == [actions.AllowSteps(10_000, LEASES)]
     assert bench.state.phase is Phase.STEPPING
 
@@ -450,14 +374,6 @@ def test_that_the_run_is_over_is_no_failure(reason: str) -> None:
     assert bench.of(sessions.Exit) == [
         sessions.Exit(f"the supervisor refused: {reason}", failed=False)
     ]
-
-
-def test_a_heartbeat_and_a_report_every_second() -> None:
-    bench = stepping()
-    bench.do(events.Ticked(), after_s=1.0)
-    (beat,) = bench.sent(membership.Heartbeat)
-    assert (beat.phase, beat.step) == (Phase.STEPPING, 2)
-    assert len(bench.sent(training.Progress)) == 1
 
 
 def test_positions_only_grow() -> None:

@@ -8,15 +8,15 @@ import pytest
 from islands.protocol import identities
 from islands.protocol.errors import SettingsError
 from islands.protocol.learner.actions import AdoptValue, AllowSteps, PlanSnapshots
-from islands.protocol.learner.events import FromSyncer
 from islands.protocol.learner.schedule import Synchronous
-from islands.protocol.messages.training import ContributionFate, FinalRound, FragmentUpdate, Merged
-from islands.protocol.sessions import UpdateArrived
+from islands.protocol.messages.training import ContributionFate, FinalRound, Merged
 from islands.protocol.settings.choices import Automatic, LearnerWaits
 from islands.protocol.settings.run import RunSettings
 from tests.learner import bench as states
 from tests.learner.bench import stand_still, stepping_by
 from tests.learner.test_boundary import BATCH, FIRST, Bench
+
+LEASE = identities.Lease(0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_compute_adopts_a_value_at_its_step_and_not_before() -> None:
     bench = Bench()
     bench.do(
         bench.adopt(0),
-        AllowSteps(10 * BATCH, (identities.Lease(0, 0, 0), identities.Lease(0, 1, 0))),
+        AllowSteps(10 * BATCH, (LEASE, identities.Lease(0, 1, 0))),
     )
     bench.do(replace(bench.adopt(1), at_steps=2))
     bench.step()
@@ -97,7 +97,7 @@ def test_compute_adopts_a_value_at_its_step_and_not_before() -> None:
 
 def test_compute_without_quota_adopts_what_was_to_come_later() -> None:
     bench = Bench()
-    bench.do(bench.adopt(0), AllowSteps(BATCH, (identities.Lease(0, 0, 0),)))
+    bench.do(bench.adopt(0), AllowSteps(BATCH, (LEASE,)))
     bench.step()
     bench.do(replace(bench.adopt(1), at_steps=9))
     assert len(bench.adopted) == 1
@@ -108,13 +108,13 @@ def test_compute_without_quota_adopts_what_was_to_come_later() -> None:
 
 def test_compute_waits_at_its_limit_of_steps() -> None:
     bench = Bench()
-    bench.do(bench.adopt(0), AllowSteps(10 * BATCH, (identities.Lease(0, 0, 0),), until_steps=1))
+    bench.do(bench.adopt(0), AllowSteps(10 * BATCH, (LEASE,), until_steps=1))
     bench.step()
     bench.do(replace(bench.adopt(1), at_steps=2))
     assert not bench.boundary.has_work()
     assert bench.boundary.waiting
     assert len(bench.adopted) == 1
-    bench.do(AllowSteps(10 * BATCH, (identities.Lease(0, 0, 0),), until_steps=2))
+    bench.do(AllowSteps(10 * BATCH, (LEASE,), until_steps=2))
     bench.step()
 
 
@@ -123,7 +123,7 @@ def test_compute_takes_a_planned_snapshot_once_at_its_step() -> None:
     bench.do(
         bench.adopt(0),
         PlanSnapshots((FIRST,), (2,)),
-        AllowSteps(10 * BATCH, (identities.Lease(0, 0, 0),)),
+        AllowSteps(10 * BATCH, (LEASE,)),
     )
     for _ in range(4):
         bench.step()
@@ -133,7 +133,7 @@ def test_compute_takes_a_planned_snapshot_once_at_its_step() -> None:
 
 def test_mixing_keeps_a_share_of_the_local_value() -> None:
     bench = Bench()
-    bench.do(bench.adopt(3), AllowSteps(10 * BATCH, (identities.Lease(0, 0, 0),)))
+    bench.do(bench.adopt(3), AllowSteps(10 * BATCH, (LEASE,)))
     bench.step()
     local = bench.boundary.trainer.value(0)
     assert np.abs(local - 3).max() > 1e-4
@@ -179,9 +179,7 @@ def test_a_contribution_that_was_not_applied_is_not_waited_for() -> None:
     bench.snapshot(0)
     stand_still(bench)
     ticket = identities.Ticket(1, 0, states.ANA, identities.Incarnation(1, 1))
-    bench.do(
-        FromSyncer(ContributionFate(ticket, FIRST, identities.Fate.LATE, "its round was abandoned"))
-    )
+    bench.hear(ContributionFate(ticket, FIRST, identities.Fate.LATE, "its round was abandoned"))
     assert bench.of(AllowSteps)[-1].until_steps == 4
 
 
@@ -205,9 +203,7 @@ def test_a_round_that_is_answered_before_it_was_due_is_adopted_without_a_further
     bench.snapshot(0)
     (sent,) = bench.contributed()
     assert sent.steps == 2
-    version, merged = identities.Version(1, 1), Merged(1, 6, 2, 2 * states.BATCH)
-    message = FragmentUpdate(1, FIRST, version, 6, "", 4.0, merged)
-    bench.do(UpdateArrived(message, intact=True, payload=states.NO_BYTES))
+    bench.update(0, 1, round_=6, merged=Merged(1, 6, 2, 2 * states.BATCH))
     assert [action.at_steps for action in bench.of(AdoptValue)] == [2]
 
 
@@ -222,10 +218,8 @@ def test_what_comes_as_the_run_closes_is_adopted_on_arrival() -> None:
         bench.pull(0, 0)
         bench.snapshot(0)
         if closing:
-            bench.do(FromSyncer(FinalRound(1, "tokens")))
-        version, merged = identities.Version(1, 1), Merged(1, 0, 2, 2 * states.BATCH)
-        message = FragmentUpdate(1, FIRST, version, 0, "", 4.0, merged)
-        bench.do(UpdateArrived(message, intact=True, payload=states.NO_BYTES))
+            bench.hear(FinalRound(1, "tokens"))
+        bench.update(0, 1, merged=Merged(1, 0, 2, 2 * states.BATCH))
         assert [action.at_steps for action in bench.of(AdoptValue)] == [at_steps]
 
 

@@ -1,8 +1,7 @@
 """Every published value of a run, recomputed in float64 from the rules of protocol §3 to §6 alone.
 
-Nothing of `islands.numerics` or of the syncer is used. What crossed the network gives the numbers;
-the tape gives, for each version, whose contributions it contains, and in which order contributions
-were admitted. The momentum is carried here from one version to the next, over restarts as well.
+What crossed the network gives the numbers; the tape gives the contributions of each version, and
+their order. The momentum is carried here from one version to the next, over restarts as well.
 
 `Rules` can be made to differ from the run's settings in one point: a run that contains what that
 point is about is then missed, or the oracle could not tell.
@@ -45,9 +44,6 @@ class Rules:
     merge: str
     weighting: str
     rebases: bool
-    learning_rate: float
-    momentum: float
-    nesterov: bool
     norm_limit: float
     outer: OuterSettings
     forget_momentum: Literal["never", "always", "at a restart"] = "never"
@@ -60,9 +56,6 @@ class Rules:
             merge=settings.merge.value,
             weighting=settings.weighting.value,
             rebases=settings.rebases,
-            learning_rate=settings.outer.learning_rate,
-            momentum=settings.outer.momentum,
-            nesterov=settings.outer.nesterov,
             norm_limit=settings.norm_limit,
             outer=settings.outer,
         )
@@ -299,12 +292,6 @@ class Replay:
     def stepped(self, rules: Rules) -> Iterator[tuple[Merge, Double]]:
         """Every version, and what the outer step makes of the published one before it."""
         memories: dict[tuple[int, Number], oracle.Memory] = {}
-        outer = replace(
-            rules.outer,
-            learning_rate=rules.learning_rate,
-            momentum=rules.momentum,
-            nesterov=rules.nesterov,
-        )
         for merge in self.merges(rules.norm_limit):
             before = self.values[merge.fragment][merge.before]
             direction = self._direction(merge, rules)
@@ -314,7 +301,7 @@ class Replay:
                 rules.forget_momentum == "at a restart" and restarted
             ):
                 memory = {}
-            value, after = oracle.outer_step(outer, before, memory, direction)
+            value, after = oracle.outer_step(rules.outer, before, memory, direction)
             memories[merge.fragment, merge.number] = after
             yield merge, value
 

@@ -1,9 +1,7 @@
 """A whole run of the real actors, and all that an oracle may know of it.
 
-Three learners of two batch sizes and three speeds; one of them gets its values late, so that its
-contributions have older bases. One contribution arrives twice, one when its round has closed. The
-syncer is killed in the middle and takes up its journal. What is kept is what crossed the network,
-the tape, and what each learner's weights were after each of its steps.
+Three learners of two batch sizes and three speeds; one gets its values late. One contribution
+arrives twice, one when its round has closed. The syncer is killed in the middle, and goes on.
 """
 
 import asyncio

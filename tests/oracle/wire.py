@@ -1,8 +1,6 @@
 """A tap on the simulated network: what really crossed it, and the disturbances that a test wants.
 
-It stands between the links and the network's conditions, so it sees every envelope that is sent,
-in both directions, and may let one arrive twice or late. Payloads are copied when they are sent: a
-value that somebody writes to afterwards does not change here.
+Payloads are copied when they are sent: a value that is written to afterwards does not change here.
 """
 
 import asyncio
@@ -28,17 +26,13 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class Disturbances:
-    """What happens to bulk on its way; contributions are counted per sender from 1.
-
-    Attributes:
-        twice: The contribution that arrives twice.
-        late: The contribution that arrives so many seconds later.
-        slow_values: Seconds that every published value takes longer to this learner.
-    """
+    """What happens to bulk on its way; contributions are counted per sender from 1."""
 
     twice: dict[str, int] = field(default_factory=dict)
     late: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Which contribution comes so many seconds later."""
     slow_values: dict[str, float] = field(default_factory=dict)
+    """Seconds that every published value takes longer to a learner."""
 
 
 class Tap:

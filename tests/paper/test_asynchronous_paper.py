@@ -5,7 +5,6 @@ which order contributions arrived, which is a fact of the machines. It does the 
 steps, contributions, Delayed Nesterov, and what the contributor adopts.
 """
 
-import asyncio
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
@@ -13,15 +12,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.files.tape_writing import MemoryTape
 from islands.lab.checker.evidence import History
-from islands.lab.world.world import LearnerHost, NumpyTrainers, World
+from islands.lab.world.world import LearnerHost
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.round_entries import Merged
-from messaging.simulation.virtual_time import run_virtual
-from tests.paper.recorded import Recorded
+from tests.paper.recorded import Recorded, play
 
 Array = NDArray[np.float64]
 
@@ -118,18 +115,11 @@ class Loop:
             self.adopted.append((name, fragment, due, shared[part].copy()))
 
 
-async def _play(settings: RunSettings) -> Run:
-    trainers = NumpyTrainers(settings, kind=Recorded)
+def _play(settings: RunSettings) -> Run:
     hosts = {name: LearnerHost(step_s=step_s, noise=0.0) for name, step_s in STEP_S.items()}
-    tape = MemoryTape()
-    world = World(settings, hosts, seed=3, tape=tape, trainers=trainers)
-    world.start_all()
     needed = (MERGES * settings.fragments / len(hosts) + 2) * settings.interval_steps
-    await asyncio.sleep(4.0 + needed * max(STEP_S.values()))
-    await world.kill_all()
-    assert world.failures == []
-    found = {n: one for n, one in world.trainers.items() if isinstance(one, Recorded)}
-    entries = [entry for _, _, entry in History.of(list(tape.lines)).lines]
+    found, tape = play(settings, hosts, 4.0 + needed * max(STEP_S.values()))
+    entries = [entry for _, _, entry in History.of(tape).lines]
     merges = [(each.participants, each.fragment) for each in entries if isinstance(each, Merged)]
     assert all(len(names) == 1 for names, _ in merges)
     return Run(found, [(names[0], fragment) for names, fragment in merges])
@@ -138,7 +128,7 @@ async def _play(settings: RunSettings) -> Run:
 @pytest.mark.parametrize("name", CASES)
 def test_it_agrees_with_the_loop_over_20_outer_steps(name: str) -> None:
     settings = CASES[name]
-    run = run_virtual(_play(settings), limit_s=500)
+    run = _play(settings)
     assert len(run.merges) >= MERGES
     assert min(Counter(who for who, _ in run.merges).values()) > 2
     del run.merges[MERGES:]

@@ -44,9 +44,6 @@ def ulp(x: Flat) -> Flat:
     return np.spacing(np.abs(x))
 
 
-# --- weights -----------------------------------------------------------------------------------
-
-
 def test_weight_is_tokens_squared_per_step() -> None:
     """[P] "weight: w = tokens²/steps"; protocol §12: 100 tokens in 10 steps weigh 1000.
 
@@ -54,9 +51,6 @@ def test_weight_is_tokens_squared_per_step() -> None:
     """
     assert weight(tokens=100, steps=10) == 1000
     assert weight(2 * 640, 2 * 10) == weight(640, 5) == 2 * weight(640, 10)
-
-
-# --- radial-directional averaging ---------------------------------------------------------------
 
 
 def test_rda_of_two_orthogonal_vectors_of_norm_two_has_norm_two() -> None:
@@ -165,9 +159,6 @@ def test_deviation_small_tensors_are_averaged(size: int, rule: MergeRule) -> Non
     assert [unit.rule for unit in fragment.units(RDA)] == [rule]
 
 
-# --- anchor -------------------------------------------------------------------------------------
-
-
 def test_anchor_current_is_the_current_value_minus_the_local_one() -> None:
     """[P] "Δ = Θ_now − local (the paper)"; with `base`, Δ is the contribution as sent."""
     base, local = np.array([8, 4], np.float32), np.array([6, 5], np.float32)
@@ -175,9 +166,6 @@ def test_anchor_current_is_the_current_value_minus_the_local_one() -> None:
     sent = base - local
     assert sent.tolist() == [2, -1]
     assert rebase(sent, base, current).tolist() == (current - local).tolist()
-
-
-# --- outer step ---------------------------------------------------------------------------------
 
 
 def test_the_first_nesterov_step_from_rest_is_eta_times_one_plus_mu() -> None:
@@ -233,9 +221,6 @@ def test_equal_weights_averaged_are_the_outer_step_of_diloco() -> None:
     np.testing.assert_allclose(value, judge.value, atol=1e-5)
 
 
-# --- one learner, η = 1, μ = 0: plain training ---------------------------------------------------
-
-
 def trained(start: Flat, steps: int) -> Flat:
     """Some inner training of a toy: SGD towards zero, in float32, unevenly fast."""
     local = start
@@ -266,9 +251,6 @@ def test_one_learner_with_plain_outer_sgd_is_plain_training_to_an_ulp() -> None:
         value, momentum = result.value, Sgd.momentum_of(result.state)
 
 
-# --- steps for contributions one by one -----------------------------------------------------------
-
-
 def test_n_arrivals_one_by_one_make_the_first_nesterov_step() -> None:
     """[P] Asynchronous Local-SGD, c = 0: N equal arrivals from rest step η(1 + μ)Δ together."""
     optimizer = DelayedNesterov(0.5, 0.75, 4)
@@ -278,9 +260,6 @@ def test_n_arrivals_one_by_one_make_the_first_nesterov_step() -> None:
         step = merge_with(optimizer, value, state, [delta], [1.0], whole(3))
         value, state = step.value, step.state
     assert value.tolist() == (-0.5 * 1.75 * delta).tolist()
-
-
-# --- order --------------------------------------------------------------------------------------
 
 
 def test_any_order_merges_alike_and_the_same_order_to_the_bit() -> None:

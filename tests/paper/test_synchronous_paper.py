@@ -4,7 +4,6 @@ The loop shares no code with the program. It is given the batch and the rate of 
 the rest itself: inner steps, contributions, the outer Nesterov step, and what a learner adopts.
 """
 
-import asyncio
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
@@ -12,13 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.files.tape_writing import MemoryTape
-from islands.lab.world.world import LearnerHost, NumpyTrainers, World
+from islands.lab.world.world import LearnerHost
 from islands.protocol.settings.choices import Adoption
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
-from messaging.simulation.virtual_time import run_virtual
-from tests.paper.recorded import Recorded
+from tests.paper.recorded import Recorded, play
 
 Array = NDArray[np.float64]
 
@@ -97,28 +94,20 @@ class Loop:
         self.published.append((fragment, due, value))
 
 
-async def _play(settings: RunSettings) -> list[Recorded]:
-    trainers = NumpyTrainers(settings, kind=Recorded)
-    world = World(settings, dict(HOSTS), seed=3, tape=MemoryTape(), trainers=trainers)
-    world.start_all()
-    rounds = ROUNDS + len(world.layout.fragments)
-    await asyncio.sleep(2.0)  # virtual seconds, until all have joined
-    learners = [one for one in world.trainers.values() if isinstance(one, Recorded)]
-    learners = [one for one in learners if hasattr(one, "adopted")]
-    assert len(learners) == len(HOSTS)
+def _play(settings: RunSettings) -> list[Recorded]:
+    rounds = ROUNDS + settings.fragments
     interval_s = max(host.step_s for host in HOSTS.values()) * settings.interval_steps
-    await asyncio.sleep(2 * interval_s * rounds / settings.fragments)
-    assert all(len(one.adopted) >= rounds for one in learners)
-    await world.kill_all()
-    assert world.failures == []
-    return learners
+    found, _ = play(settings, HOSTS, 2.0 + 2 * interval_s * rounds / settings.fragments)
+    assert found.keys() == HOSTS.keys()
+    assert all(len(one.adopted) >= rounds for one in found.values())
+    return list(found.values())
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_agrees_with_the_loop_over_20_outer_steps(name: str) -> None:
     """Every learner adopts each value after exactly the paper's steps, and it is the same value."""
     settings = CASES[name]
-    learners = run_virtual(_play(settings), limit_s=500)
+    learners = _play(settings)
     loop = Loop(settings, learners)
     loop.play(ROUNDS)
     published = sorted(loop.published[:ROUNDS], key=itemgetter(1, 0))

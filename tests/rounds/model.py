@@ -1,9 +1,6 @@
 """An event model of rounds: the real states of syncer and learners over a heap of future events.
 
-Nothing else is real. A step takes a drawn time; links have a latency; the supervisor is a few
-lines. It answers, in milliseconds, what the rules of a round do to the interval, to participation
-and to progress.
-
+A step takes a drawn time; links have a latency; the supervisor is a few lines.
 Values are not numbers but proofs: a contribution is the range of its sender's steps that are in
 it. So every merge is checked: it applies no step twice, and what a contribution says about itself
 is what it is. The journal is honest: a restarted syncer knows what was durable, and no more.
@@ -43,7 +40,7 @@ from islands.protocol.syncer.plausibility import Check
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape.entry import Line, Record
 from islands.protocol.tape.round_entries import Merged
-from tests.syncer.recount import recount
+from tests.syncer.bench import recount
 
 FINGERPRINT = "model"
 BATCH_TOKENS = 100
@@ -105,6 +102,28 @@ class FakeCompute:
             max(lease, reached.get((lease.pass_index, lease.shard), lease)) for lease in leases
         )
 
+    def obey(
+        self, command: learner_actions.Action, payload: memoryview
+    ) -> learner_events.Event | None:
+        """Do what a learner wants at a boundary; returns the event of its completion, if any."""
+        match command:
+            case learner_actions.AllowSteps():
+                self.order = command.order
+                self.allow(command.until_tokens, command.leases)
+            case learner_actions.AdoptValue(fragment, version):
+                self.bases[fragment], self.marks[fragment] = version, self.steps
+                done = self.steps, self.tokens, command.incarnation
+                return learner_events.ValueAdopted(fragment, version, *done)
+            case learner_actions.ReadValue(request, incarnation):
+                return learner_events.ValueRead(request, incarnation, payload)
+            case learner_actions.ReadMoments(piece, asker):
+                return learner_events.MomentsRead(piece, asker, payload)
+            case learner_actions.LoadMoments() | learner_actions.LoadCheckpoint():
+                return learner_events.MomentsLoaded(taken=True)
+            case _:
+                pass
+        return None
+
     def may_step(self) -> bool:
         enough = self.tokens + BATCH_TOKENS <= self.until_tokens
         return enough and any(not lease.done for lease in self.leases)
@@ -127,6 +146,15 @@ class Link:
     merge_s: float = 0.001
     journal_s: float = 0.001
     copy_s: float = 0.0
+
+
+def for_peer(
+    sender: str, message: StateRequest | StateOffer, payload: memoryview
+) -> learner_events.Event:
+    """What a learner hears from another one."""
+    if isinstance(message, StateRequest):
+        return learner_events.StateRequested(sender, message)
+    return learner_events.PieceArrived(sender, message, payload, intact=True)
 
 
 class Model:
@@ -471,11 +499,7 @@ class Model:
     def _to_peer(
         self, name: LearnerName, peer: LearnerName, message: StateRequest | StateOffer
     ) -> None:
-        event: learner_events.Event = (
-            learner_events.StateRequested(name, message)
-            if isinstance(message, StateRequest)
-            else learner_events.PieceArrived(name, message, NO_BYTES, intact=True)
-        )
+        event = for_peer(name, message, NO_BYTES)
 
         def arrive() -> None:
             if peer in self.connected.values():
@@ -550,26 +574,10 @@ class Model:
         allowed = False
         while compute.commands:
             command = compute.commands.pop(0)
-            if isinstance(command, learner_actions.AdoptValue):
-                compute.bases[command.fragment] = command.version
-                compute.marks[command.fragment] = compute.steps
-                adopted = learner_events.ValueAdopted(
-                    command.fragment,
-                    command.version,
-                    compute.steps,
-                    compute.tokens,
-                    command.incarnation,
-                )
-                self._learner(name, adopted)
-            elif isinstance(command, learner_actions.ReadMoments):
-                read = learner_events.MomentsRead(command.piece, command.asker, NO_BYTES)
-                self._learner(name, read)
-            elif isinstance(command, learner_actions.LoadMoments):
-                self._learner(name, learner_events.MomentsLoaded(taken=True))
-            elif isinstance(command, learner_actions.AllowSteps):
-                compute.order = command.order
-                compute.allow(command.until_tokens, command.leases)
-                allowed = True
+            allowed |= isinstance(command, learner_actions.AllowSteps)
+            done = compute.obey(command, NO_BYTES)
+            if done is not None:
+                self._learner(name, done)
         return allowed
 
     def _snapshot(self, name: LearnerName, compute: FakeCompute, index: FragmentIndex) -> None:

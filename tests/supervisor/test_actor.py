@@ -46,6 +46,7 @@ from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
 from messaging.links.link import Link
 from messaging.links.memory_link import MemoryNetwork
+from tests.syncer.actor_bench import last_words
 from tests.virtual import beside, virtual
 
 T = TypeVar("T")
@@ -132,14 +133,6 @@ async def settle(hub: Hub, link: Link) -> None:
     hub.say(link, RunSpecRequest(PROTOCOL, Role.OBSERVER, "x"))
     while not isinstance((await link.receive()).body, RunSpecReply | Refused):
         pass
-
-
-async def ended(link: Link) -> None:
-    try:
-        while True:  # until it is over
-            await link.receive()
-    except LinkClosed:
-        return
 
 
 @virtual
@@ -260,7 +253,7 @@ async def test_only_members_of_this_beginning_end_a_supervisor(tmp_path: Path, b
             async with open_hub(tmp_path) as hub:
                 link = await hub.dial("ana")
                 hub.say(link, beat)
-                await ended(link)
+                await last_words(link)
 
         with pytest.raises(AssertionError):
             await ends()
@@ -375,7 +368,7 @@ async def test_a_link_that_speaks_for_two_names_is_ended(tmp_path: Path) -> None
         link, _ = await hub.admit("ana")
         for number in range(254):
             hub.say(link, replace(JOIN, name=f"name-{number}"))
-        await ended(link)
+        await last_words(link)
         assert list(hub.actor.state.members) == ["ana"]
         assert hub.actor.mailbox.high_water < 10
 
@@ -392,7 +385,7 @@ async def test_what_no_check_foresaw_ends_its_sender_and_not_the_supervisor(
         monkeypatch.setattr(MESSAGES, "handle", fail)
         link = await hub.dial("ana")
         hub.say(link, RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
-        await ended(link)
+        await last_words(link)
         monkeypatch.undo()
         await settle(hub, other)
         assert any(b"KeyError('forgotten')" in line for line in hub.tape.lines)
@@ -408,7 +401,7 @@ async def test_what_cannot_be_kept_ends_its_sender_and_not_the_supervisor(
         hub.broken = what
         link, _ = await hub.admit("ana")
         hub.say(link, FIGURES if what == "figures" else Note("exit", "{}"))
-        await ended(link)
+        await last_words(link)
         await settle(hub, other)
         assert any(b"cannot be kept: OverflowError" in line for line in hub.tape.lines)
 

@@ -63,9 +63,6 @@ def test_a_syncer_that_cannot_write_its_journal_is_told_of() -> None:
     assert "goes on, but the syncer's journal cannot be written, so nothing is merged," in told
 
 
-# ----------------------------------------------------------------------------------------- drain
-
-
 def test_a_drained_learner_is_asked_to_leave_until_it_has_left() -> None:
     desk = Desk()
     a = desk.admit("a", 1)
@@ -147,9 +144,6 @@ def test_our_own_pause_gives_a_drained_learner_more_time() -> None:
     assert desk.status() is Status.LIVE
 
 
-# ----------------------------------------------------------------------------------------- evict
-
-
 @pytest.mark.parametrize("launched", [True, False])
 def test_an_evicted_learner_ends_at_once(launched: bool) -> None:  # noqa: FBT001
     desk = Desk(launched=("a",) if launched else ())
@@ -193,9 +187,6 @@ def test_who_is_not_here_cannot_be_drained(verb: Verb) -> None:
         assert answer.told == f"there is no learner {target!r} here; the learners are: a, b"
 
 
-# ------------------------------------------------------------------------------------------- add
-
-
 def test_learners_are_added_under_the_next_free_numbers() -> None:
     desk = Desk(launched=("syncer", "learner-0", "learner-2"))
     desk.admit("learner-3", 5)
@@ -219,9 +210,6 @@ def test_where_nothing_is_launched_a_learner_is_started_by_hand() -> None:
     answer = Desk().command(Verb.ADD)
     assert not answer.done
     assert "islands join --supervisor ws://hub:7070/supervisor" in answer.told
-
-
-# -------------------------------------------------------------------------- pause, resume, stop
 
 
 def test_a_pause_reaches_the_syncer_with_the_view() -> None:

@@ -1,12 +1,14 @@
-"""Who is suspect, stalled or evicted: the table of `eviction.py`, row by row."""
+"""Who is suspect, stalled or evicted, row by row; who is killed, each time later."""
 
 import pytest
 
 from islands.protocol.identities import Incarnation, Phase, Role, Status
 from islands.protocol.settings.run import Timing
 from islands.protocol.supervisor.eviction import (
+    LONGEST_S,
     MemberRecord,
     StallPoint,
+    Stalls,
     Standstill,
     judge,
     standstill,
@@ -22,27 +24,18 @@ def member(phase: Phase = Phase.STEPPING, *, connection: int | None = 1) -> Memb
     )
 
 
+@pytest.mark.parametrize("patience", [0.2, 1.0, 7.0])
 @pytest.mark.parametrize(
     ("silent_s", "status"),
     [
-        (0.0, Status.LIVE),
-        (2.9, Status.LIVE),
-        (3.0, Status.SUSPECT),
-        (4.9, Status.SUSPECT),
-        (5.0, Status.EVICTED),
-        (500.0, Status.EVICTED),
+        *((0.0, Status.LIVE), (2.9, Status.LIVE), (2.99, Status.LIVE), (3.0, Status.SUSPECT)),
+        *((4.9, Status.SUSPECT), (5.0, Status.EVICTED), (500.0, Status.EVICTED)),
     ],
 )
-def test_silence_makes_suspect_then_evicts(silent_s: float, status: Status) -> None:
-    assert judge(member(), TIMING, silent_s) is status
-
-
-@pytest.mark.parametrize("patience", [0.2, 1.0, 7.0])
-def test_one_setting_scales_all_timeouts(patience: float) -> None:
-    timing = Timing(patience=patience)
-    assert judge(member(), timing, 2.99 * patience) is Status.LIVE
-    assert judge(member(), timing, 3.01 * patience) is Status.SUSPECT
-    assert judge(member(), timing, 5.01 * patience) is Status.EVICTED
+def test_silence_makes_suspect_then_evicts(
+    silent_s: float, status: Status, patience: float
+) -> None:
+    assert judge(member(), Timing(patience=patience), silent_s * patience) is status
 
 
 def test_a_closed_link_makes_suspect_at_once_and_evicts_no_sooner() -> None:
@@ -183,3 +176,40 @@ def test_the_time_to_dial_again_is_given_once_in_a_silence() -> None:
     assert judge(learner, TIMING, 123.0 + 9.25) is Status.EVICTED
     learner.heard(Phase.STEPPING, 0, 140.0)
     assert judge(learner, TIMING, 145.0) is Status.EVICTED
+
+
+# ------------------------------------------------------------- a launched process that is stalled
+
+
+def kill(stalls: Stalls, point: StallPoint, waited_s: float, number: int) -> bool:
+    """Whether a start is killed at a point whose limit is 30 s."""
+    stall = Standstill(point, waited_s, 30.0)
+    return stalls.kill_because(stall, Incarnation(1, number)) is not None
+
+
+@pytest.mark.parametrize("point", StallPoint)
+def test_each_kill_at_a_point_doubles_the_time_there_and_nowhere_else(point: StallPoint) -> None:
+    stalls = Stalls()
+    for number, limit_s in enumerate((30.0, 60.0, 120.0)):
+        assert not kill(stalls, point, limit_s - 1.0, number)
+        assert kill(stalls, point, limit_s, number)
+        assert not kill(stalls, point, 9 * limit_s, number), "a start is killed once"
+    for other in {*StallPoint} - {point}:
+        assert stalls.limit_s(Standstill(other, 0.0, 30.0)) == 30.0
+
+
+def test_who_is_killed_is_told_why_and_what_the_next_start_has() -> None:
+    stall = Standstill(StallPoint.COMPILATION, 600.0, 600.0)
+    reason = Stalls().kill_because(stall, Incarnation(1, 1))
+    assert reason == "stalled in compilation for 600 s; the next start has 1,200 s there"
+
+
+def test_a_device_that_hangs_again_and_again_is_always_found() -> None:
+    stalls, limits = Stalls(), []
+    for number in range(100):
+        limits.append(stalls.limit_s(Standstill(StallPoint.STEP, 0.0, 30.0)))
+        found = Standstill(StallPoint.STEP, limits[-1], 30.0)
+        assert stalls.kill_because(found, Incarnation(1, number)) is not None
+    assert limits[:3] == [30.0, 60.0, 120.0]
+    assert limits[-1] == LONGEST_S
+    assert stalls.limit_s(Standstill(StallPoint.STEP, 0.0, 2 * LONGEST_S)) == 2 * LONGEST_S

@@ -62,15 +62,6 @@ def test_a_syncer_takes_its_name_from_a_learner() -> None:
     assert desk.state.members["s"].role is Role.SYNCER
 
 
-def test_a_guessed_incarnation_replaces_nobody() -> None:
-    desk = Desk()
-    first = desk.admit("a", 1)
-    desk.returns = False
-    (refused,) = sent(desk.join("a", 2, previous=first), Refused)
-    assert refused.retry
-    assert desk.state.members["a"].incarnation == first
-
-
 @pytest.mark.parametrize("away_s", [4, 6], ids=["suspect", "evicted"])
 def test_a_name_taken_in_its_owners_absence_stays_with_the_later_process(away_s: int) -> None:
     desk = Desk()

@@ -38,8 +38,6 @@ from islands.protocol.supervisor.membership import ASKED_S, ASKING_MAX
 from islands.protocol.supervisor.memory import ENDED_REMEMBERED, ORDERS_REMEMBERED
 from tests.supervisor.desk import Desk, beat, killed, recorded, sent, started
 
-# ------------------------------------------------------------------------------------- admission
-
 
 def test_those_who_come_and_go_under_new_names_are_forgotten() -> None:
     desk = Desk(launched=("l",))
@@ -158,46 +156,6 @@ def test_addresses_that_syncers_tell_replace_the_configured_ones() -> None:
     assert ack.syncers == ("here",)
 
 
-# -------------------------------------------------------------------------------------- liveness
-
-
-def test_a_silent_learner_is_evicted_and_the_others_are_not() -> None:
-    desk = Desk()
-    desk.admit("a", 1)
-    b = desk.admit("b", 2)
-    desk.wait(4.75, beat(b, "b"))
-    assert (desk.status("a"), desk.status("b")) == (Status.SUSPECT, Status.LIVE)
-    desk.wait(0.25, beat(b, "b"))
-    assert (desk.status("a"), desk.status("b")) == (Status.EVICTED, Status.LIVE)
-    assert desk.evictions == 1
-
-
-def test_a_zombie_is_told_so_and_comes_back_as_another() -> None:
-    desk = Desk()
-    first = desk.admit("a", 1)
-    desk.wait(6)
-    (evicted,) = sent(desk.hear(beat(first)), Evicted)
-    assert evicted.incarnation == first
-    assert desk.status() is Status.EVICTED
-    second = desk.admit("a", 1, previous=first)
-    assert second > first
-    assert sent(desk.hear(beat(first)), Evicted), "the old one stays fenced"
-    assert sent(desk.hear(beat(second)), HeartbeatAck)
-
-
-def test_its_own_pause_evicts_nobody() -> None:
-    desk = Desk()
-    a = desk.admit("a", 1)
-    desk.wait(2, beat(a))
-    desk.now_s += 60
-    actions = desk.handle(events.Ticked())
-    assert "stood_still" in recorded(actions)
-    assert desk.status() is Status.LIVE
-    assert sent(desk.hear(beat(a)), HeartbeatAck)
-    desk.wait(5)
-    assert desk.status() is Status.EVICTED, "who stays silent afterwards goes all the same"
-
-
 @pytest.mark.parametrize("patience", [0.01, 0.2, 1.0, 10.0])
 @pytest.mark.parametrize(
     ("awake_s", "stalled_s", "evicted_s"),
@@ -240,16 +198,13 @@ def test_a_pause_is_seen_by_whatever_event_comes_first() -> None:
     assert "stood_still" not in recorded(desk.wait(1, beat(a))), "one pause is counted once"
 
 
-def test_who_leaves_is_no_eviction() -> None:
+def test_who_leaves_is_no_eviction_and_an_old_leave_is_ignored() -> None:
     desk = Desk()
     a = desk.admit("a", 1)
     desk.leave("a", a, "drained")
     assert desk.status() is Status.LEFT
     assert desk.evictions == 0
     assert desk.admit("a", 2) > a
-
-
-def test_an_old_leave_is_ignored() -> None:
     desk = Desk()
     first = desk.admit("a", 1)
     desk.handle(events.LinkClosed(1))
@@ -345,9 +300,6 @@ def test_those_who_ask_are_remembered_up_to_a_number() -> None:
     assert list(desk.state.memory.asking) == ["away"]
 
 
-# ------------------------------------------------------------------------------- a new supervisor
-
-
 def test_a_restarted_supervisor_knows_its_predecessors_admissions() -> None:
     desk = Desk(epoch=2)
     old = Incarnation(1, 3)
@@ -371,9 +323,6 @@ def test_who_gives_way_is_started_again_only_if_its_folder_is_its_own(
 ) -> None:
     with pytest.raises(error, match="a follows a supervisor of epoch 7, this one has 1"):
         Desk().handle(events.NewerSupervisorProven("a", 7, kept=kept))
-
-
-# -------------------------------------------------------------------------- processes and the end
 
 
 def delays_of(actions: list[Action]) -> list[float]:
@@ -486,8 +435,6 @@ def test_a_learner_that_had_finished_is_not_started_again() -> None:
         assert recorded(actions) == ["process_ended"]
         assert started(actions) == names
 
-
-# ------------------------------------------------------------------------------------ properties
 
 NAMES = st.sampled_from(("a", "b"))
 WHAT = st.sampled_from(("join", "beat", "old beat", "close", "wait"))

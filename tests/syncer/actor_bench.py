@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,8 @@ from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.disk import SimulatedDisk
 from islands.lab.world.inline_worker import InlineWorker
 from islands.numerics.outer import outer_optimizer
-from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Ticket
+from islands.protocol.identities import Incarnation, LearnerName, Phase, Ticket
 from islands.protocol.membership import Credentials
-from islands.protocol.messages.registry import PROTOCOL
-from islands.protocol.messages.training import FragmentProgress, Hello, Progress
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.state import SyncerState
 from islands.syncer.actor import SyncerActor
@@ -28,6 +27,7 @@ from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
 from messaging.links.link import Link
 from messaging.links.memory_link import MemoryNetwork
+from tests.syncer.bench import Learner
 from tests.virtual import beside
 
 LAYOUT = NumpyTrainer(2).layout
@@ -84,19 +84,11 @@ class Room:
     async def hello(self, name: LearnerName, *, genuine: bool = True, follows: int = 0) -> Link:
         link = await self.network.dial("syncer", local=name)
         credential = self.credentials.sign(name, WHO) if genuine else "forged"
-        progress = Progress(
-            *(name, WHO, Phase.COMPILING, 0, 0, 0.0, 0, 0),
-            fragments=(FragmentProgress(),) * 2,
-            leases=(),
-        )
-        message = Hello(
-            *(PROTOCOL, "run", Role.LEARNER, name, WHO, credential, LAYOUT.fingerprint),
-            progress=progress,
-            digests=("", ""),
-            epoch_seen=follows,
-            epoch_proof=self.credentials.prove_epoch(follows, "another start"),
-        )
-        say(link, message)
+        learner = Learner(name, 2, WHO.counter)
+        learner.phase = Phase.COMPILING
+        proof = self.credentials.prove_epoch(follows, "another start")
+        hello = learner.hello("run", LAYOUT.fingerprint)
+        say(link, replace(hello, credential=credential, epoch_seen=follows, epoch_proof=proof))
         return link
 
 

@@ -1,9 +1,11 @@
 """A syncer's state on the bench: scripted learners, and a journal done when the test says so."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from islands.protocol.identities import (
+    TRAINING,
     Fate,
     FragmentIndex,
     Incarnation,
@@ -20,9 +22,10 @@ from islands.protocol.messages.registry import PROTOCOL
 from islands.protocol.sessions import Received
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions, events
+from islands.protocol.syncer.closing import tokens_used_up
 from islands.protocol.syncer.journalling import Durable, fresh
 from islands.protocol.syncer.leases import Holder
-from islands.protocol.syncer.members import LearnerRecord
+from islands.protocol.syncer.members import LearnerRecord, unready_because
 from islands.protocol.syncer.memory import Closing, SyncerMemory
 from islands.protocol.syncer.plausibility import Check
 from islands.protocol.syncer.pulls import EXACT, Level
@@ -30,13 +33,30 @@ from islands.protocol.syncer.state import SyncerState
 from islands.protocol.syncer.versions import Seeding
 from islands.protocol.tape.entry import Entry, Record
 from islands.protocol.tape.round_entries import FateTold
-from tests.syncer.recount import recount
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Entry)
 FINGERPRINT = "bench"
 BATCH = 10
+FIRST = Incarnation(1, 1)
+CONNECTION = 500
+"""The link of an observer, unless another number is given."""
 GOOD = Check(schema_ok=True, digest_ok=True, finite=True, norm=1.0)
+
+
+def report_of(
+    name: str,
+    tokens: int,
+    *told: training.FragmentProgress,
+    batch: int = BATCH,
+    incarnation: Incarnation = FIRST,
+    leases: tuple[Lease, ...] = (),
+) -> training.Progress:
+    """A report of a learner that steps, in batches of one size since its beginning."""
+    return training.Progress(
+        *(LearnerName(name), incarnation, Phase.STEPPING, tokens // batch, tokens),
+        *(0.1, batch, 10**9, told, leases),
+    )
 
 
 class Learner:
@@ -121,6 +141,41 @@ class Learner:
         )
 
 
+def recount(core: SyncerMemory) -> None:
+    """Compare every index of the core with what it stands for, counted anew.
+
+    `Bench` and the event model call it after every event, so that each test of a rule also shows
+    that the rule left nothing out of date.
+    """
+    names = sorted(core.members.learners)
+    assert core.names() == names
+    index, learners = core.members.index, core.members.learners
+    assert index.learners == {n for n in names if learners[n].role is Role.LEARNER}
+    assert index.readers == {n for n in names if learners[n].reads}
+    assert index.claimants == {n for n in names if learners[n].claims}
+    assert index.asking == {n for n in names if learners[n].asking}
+    ready = [name for name in names if unready_because(learners[name]) is None]
+    pace = core.rounds.pace
+    ranks = {n: (learners[n].phase not in TRAINING, -pace.credits.get(n, 0.0), n) for n in ready}
+    assert pace.ranked == ranks
+    assert pace.ranking == sorted(ranks.values())
+    leases = core.durable.leases
+    assert leases.granted_tokens == sum(h.quota_tokens for h in leases.holders.values())
+    for round_ in core.rounds.open.values():
+        assert not round_.arrived.keys() & round_.excused.keys()
+        assert round_.arrived.keys() | round_.excused.keys() <= round_.asked.keys()
+        assert round_.unawaited.keys() <= set(round_.waiting)
+        assert not round_.adopting.keys() & round_.asked.keys()
+        awaited = set(round_.waiting) - round_.unawaited.keys() | round_.adopting.keys()
+        assert round_.awaited == bool(awaited)
+    if core.rounds.barren is not None and core.rounds.barren == core.durable.round and core.seeded:
+        assert core.eligible(core.rounds.barren % core.fragments) == []
+    if core.closing is None:
+        shown = tokens_used_up(core)
+        core.journal.forget_unspent()
+        assert shown == tokens_used_up(core)
+
+
 class Bench:
     """A syncer's state with the actions of its last events."""
 
@@ -194,7 +249,20 @@ class Bench:
             self.learners[name] = learner
         number = connection or max([0, *self.connections.values()]) + 1
         self.connections[name] = number
-        return self.do(events.LinkOpened(self.hello_of(learner), number, trusted=True))
+        return self.open(learner, number)
+
+    def observe(self, name: str, *, counter: int = 90, connection: int = CONNECTION) -> None:
+        """An observer opens a link."""
+        learner = Learner(name, self.fragments, counter)
+        learner.phase, learner.batch_tokens, learner.step_time_s = Phase.STARVED, 0, 0.0
+        self.open(learner, connection, role=Role.OBSERVER)
+
+    def open(
+        self, learner: Learner, connection: int, *, trusted: bool = True, **changed: object
+    ) -> list[actions.Action]:
+        """A learner says hello over a link of this number, with some fields changed."""
+        hello = replace(self.hello_of(learner), **changed)  # type: ignore[arg-type]
+        return self.do(events.LinkOpened(hello, connection, trusted=trusted))
 
     def hello_of(self, learner: Learner) -> training.Hello:
         return learner.hello(self.settings.run, FINGERPRINT)
@@ -211,9 +279,15 @@ class Bench:
         return self.report(name)
 
     def answer(
-        self, pull: training.PullFragment, *, check: Check = GOOD, steps: int | None = None
+        self,
+        pull: training.PullFragment,
+        *,
+        check: Check = GOOD,
+        steps: int | None = None,
+        **changed: object,
     ) -> None:
-        contribution = self.contribution(pull, steps=steps)
+        """A learner's contribution arrives, or one that differs from it in some fields."""
+        contribution = replace(self.contribution(pull, steps=steps), **changed)  # type: ignore[arg-type]
         connection = self.connections[pull.ticket.name]
         self.do(events.ContributionArrived(contribution, check, connection))
 

@@ -7,7 +7,6 @@ import pytest
 
 from islands.protocol.identities import Fate, LearnerName, Phase, Status, Version
 from islands.protocol.messages.membership import Refused, Stop
-from islands.protocol.messages.training import FinalRound
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import BeginMerge, Exit, FinishRun
@@ -45,16 +44,6 @@ def stopping(*finished: str) -> Bench:
     return bench
 
 
-def test_a_stop_is_announced_and_journalled() -> None:
-    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
-    bench.do(events.StopRequested("enough"))
-    assert bench.sent(FinalRound) == [FinalRound(1, "enough")] * 2
-    assert bench.written()
-    again = Bench(SETTINGS, fragments=4, durable=bench.core.durable, epoch=2)
-    again.tick(0.0)
-    assert again.closing.reason == "enough"
-
-
 @pytest.mark.parametrize("names", [(), ("ana",)])
 def test_a_run_that_has_no_values_yet_ends_too(names: tuple[str, ...]) -> None:
     bench = Bench(SETTINGS, fragments=4)
@@ -78,14 +67,6 @@ def test_a_restarted_syncer_waits_for_those_who_have_yet_to_come_back() -> None:
     assert not any(row.lost for row in again.state.ledger_rows())
     again.tick(SETTINGS.timing.final_s)
     assert stage_of(again) is ClosingStage.CUTTING
-
-
-def test_it_waits_until_all_have_stopped() -> None:
-    bench = stopping("ana")
-    assert stage_of(bench) is ClosingStage.DRAINING
-    finish(bench, "ben")
-    assert stage_of(bench) is ClosingStage.ROUNDS
-    assert {pull.ticket.name for pull in bench.pulls()} == {"ana", "ben"}
 
 
 def test_what_only_the_end_merges_is_no_yield() -> None:
@@ -167,18 +148,6 @@ def test_work_beside_a_merge_is_asked_for_once_that_is_adopted() -> None:
     pytest.fail(f"fragment {pull.fragment} was not asked for again")
 
 
-def test_the_end_follows_the_last_adoption_and_the_last_record() -> None:
-    bench = seeded("ana", settings=SETTINGS, fragments=4)
-    bench.do(events.StopRequested("enough"))
-    finish(bench, "ana")
-    assert stage_of(bench) is ClosingStage.CUTTING
-    assert bench.of(FinishRun) == []
-    bench.journal()
-    assert bench.of(FinishRun) == [FinishRun("enough")]
-    assert bench.sent(Stop) == [Stop("enough")]
-    assert bench.core.durable.finished == "enough"
-
-
 def test_the_end_comes_without_the_silent() -> None:
     bench = stopping("ana")
     began_s, final_s = bench.now_s, SETTINGS.timing.final_s
@@ -198,27 +167,6 @@ def test_the_end_waits_for_the_slowest() -> None:
     bench.do(events.StopRequested("enough"))
     assert bench.core.closing is not None
     assert bench.core.closing.patience_s == slow_s > quick_s
-
-
-def test_the_deadline_merges_what_has_arrived() -> None:
-    bench = stopping("ana", "ben")
-    mine = next(pull for pull in bench.pulls() if pull.ticket.name == "ana")
-    bench.answer(mine)
-    bench.tick(31.0)
-    assert len(bench.merge().parts) == 1
-
-
-def test_used_tokens_end_a_run() -> None:
-    settings = RunSettings(interval_steps=4, fragments=2, budget_tokens=4 * BATCH)
-    bench = seeded("ana", settings=settings)
-    for _ in range(4):
-        assert stage_of(bench) is None
-        for pull in bench.pulls():
-            bench.answer(pull)
-            bench.merge()
-        bench.step("ana")
-        bench.journal()
-    assert bench.closing.reason == "tokens"
 
 
 def test_a_rest_that_fits_no_waiting_batch_ends_a_run() -> None:
@@ -355,7 +303,7 @@ def test_who_dials_in_after_the_end_is_told_to_stop() -> None:
     bench = ended()
     bench.hello("ben")
     assert bench.dismissed() == [Stop("enough")]
-    bench.do(events.LinkOpened(bench.hello_of(bench.learners["ben"]), 60, trusted=False))
+    bench.open(bench.learners["ben"], 60, trusted=False)
     bench.last_word(Refused)
     assert "ben" not in bench.core.durable.ledger.books
 

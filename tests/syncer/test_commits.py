@@ -21,8 +21,7 @@ from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import actions, events
 from islands.protocol.tape.round_entries import SeedLate
 from islands.syncer.journal import decode, encode
-from tests.syncer.bench import GOOD, Bench, opened, seeded
-from tests.syncer.test_sessions import CONNECTION, observe
+from tests.syncer.bench import CONNECTION, GOOD, Bench, opened, seeded
 
 
 def seed_of(bench: Bench, fragment: int) -> FragmentSeed:
@@ -37,16 +36,6 @@ def test_the_first_learner_by_name_is_asked_for_version_zero() -> None:
     assert [request.fragment for request in bench.sent(FragmentRequest)] == [0, 1]
     bench.hello("ana")
     assert bench.sent(FragmentRequest) == []
-
-
-def test_what_is_missing_is_asked_for_again() -> None:
-    bench = Bench()
-    bench.hello("ana")
-    bench.do(events.SeedArrived(seed_of(bench, 0), intact=True))
-    bench.tick(2.5)
-    assert bench.sent(FragmentRequest) == []
-    bench.tick(2.5)
-    assert [request.fragment for request in bench.sent(FragmentRequest)] == [1]
 
 
 def test_a_few_fragments_of_version_zero_are_on_their_way_at_once() -> None:
@@ -159,26 +148,7 @@ def test_the_seed_survives_its_sender() -> None:
     assert [bench.state.version(index) for index in range(2)] == [Version(1, 0)] * 2
 
 
-def test_versions_grow_by_one_and_carry_the_epoch() -> None:
-    settings = RunSettings(interval_steps=4, fragments=1)
-    bench = seeded("ana", settings=settings, fragments=1)
-    bench.commit(opened(bench))
-    assert bench.state.version(0) == Version(1, 1)
-    again = Bench(settings, fragments=1, durable=bench.core.durable, epoch=2)
-    again.learners = bench.learners
-    again.hello("ana")
-    again.adopt("ana")
-    assert again.commit(opened(again)).target == Version(2, 2)
-
-
-def test_the_clock_counts_the_rounds_of_the_fleet() -> None:
-    bench = seeded("ana")
-    bench.commit(opened(bench))
-    assert {update.clock for update in bench.updates()} == {bench.core.durable.clock}
-    assert bench.core.durable.clock == bench.core.durable.round * 2.0
-
-
-def test_with_an_initial_value_no_learner_is_asked() -> None:
+def test_an_initial_value_is_taken_once_and_no_learner_is_asked() -> None:
     bench = Bench(initial=True)
     bench.hello("ana")
     bench.tick(10.0)
@@ -193,6 +163,9 @@ def test_with_an_initial_value_no_learner_is_asked() -> None:
         (Version(1, 0), "one"),
     ]
     assert bench.state.version(1) == Version(1, 0)
+    bench = seeded("ana")
+    bench.do(events.InitialRead(("zero", "one")))
+    assert not bench.of(actions.InstallSeed)
 
 
 def test_an_initial_value_may_come_before_anybody_else() -> None:
@@ -201,12 +174,6 @@ def test_an_initial_value_may_come_before_anybody_else() -> None:
     bench.journal()
     bench.hello("ana")
     assert bench.receivers(0) == ["ana"]
-
-
-def test_an_initial_value_is_taken_once() -> None:
-    bench = seeded("ana")
-    bench.do(events.InitialRead(("zero", "one")))
-    assert not bench.of(actions.InstallSeed)
 
 
 def test_a_version_carries_the_tokens_that_it_accounts_for() -> None:
@@ -288,10 +255,8 @@ def test_a_learner_that_holds_other_bytes_of_a_version_is_sent_it_again() -> Non
     bench.adopt("ana")
     published = bench.core.versions.published[0]
     assert published is not None
-    said = bench.hello_of(bench.learners["ana"])
     for connection, digest, again in ((2, published.digest, 0), (3, "another", 1)):
-        hello = replace(said, digests=(digest,))
-        bench.do(events.LinkOpened(hello, connection, trusted=True))
+        bench.open(bench.learners["ana"], connection, digests=(digest,))
         assert len(bench.updates()) == again
 
 
@@ -437,7 +402,7 @@ def test_a_sweep_frees_what_no_report_did() -> None:
 @pytest.mark.parametrize("precision", [UpdatePrecision.FLOAT32, UpdatePrecision.INT8])
 def test_observers_count_where_updates_are_increments(precision: UpdatePrecision) -> None:
     bench = seeded("ana", settings=replace(SETTINGS, update_precision=precision), fragments=1)
-    observe(bench, "reader")
+    bench.observe("reader")
     reader = replace(bench.record("reader").progress)
     one = bench.record("ana").progress.fragments
     bench.do(Received(replace(reader, fragments=one), CONNECTION))

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
+from islands.protocol.identities import Incarnation, Phase, Status
 from islands.protocol.messages.training import StateOffer, StateRequest, Welcome
-from islands.protocol.syncer.events import LinkOpened, StopRequested
+from islands.protocol.syncer.events import StopRequested
 from islands.protocol.syncer.members import DONATIONS_MAX, WRONG_WINDOW_S
 from islands.protocol.syncer.sessions import route
 from tests.syncer.bench import Bench, seeded
@@ -72,10 +72,7 @@ def test_a_run_that_closes_needs_no_donors() -> None:
 
 def observed() -> Bench:
     bench = running()
-    hello = bench.hello_of(bench.learners["eve"])
-    told = replace(hello.progress, name=LearnerName("screen"))
-    hello = replace(hello, name=told.name, role=Role.OBSERVER, progress=told)
-    bench.do(LinkOpened(hello, 50, trusted=True))
+    bench.observe("screen", connection=50)
     return bench
 
 

@@ -251,31 +251,26 @@ def test_the_pace_setter_is_chosen_by_credit_and_then_by_name(by: PaceBy, setter
     assert pace_with(by, 2.0, [1.0, 1.0, 1.0, 1.0]).setter() == setter
 
 
-def test_only_the_eligible_set_the_pace() -> None:
+def test_only_the_eligible_set_the_pace_and_a_new_incarnation_begins_at_zero() -> None:
     pace = pace_with(PaceBy.FASTEST, 2.0, [9.0, 1.0])
     assert pace.ready()
     pace.leave(NAMES[0])
     assert not pace.ready()
     pace.leave(NAMES[1])
     assert not pace.ready()
-
-
-def test_a_round_opens_at_the_interval_and_everybody_pays() -> None:
-    pace = among(PaceBy.FASTEST, 2.0, NAMES[0])
-    pace.progressed(NAMES[0], 1)
+    pace = pace_with(PaceBy.MEDIAN, 2.0, [2.0])
+    pace.forget(NAMES[0])
     assert not pace.ready()
-    pace.progressed(NAMES[0], 1)
-    pace.progressed(NAMES[1], 1)
-    assert pace.ready()
-    pace.opened(pace.round_interval_steps)
-    assert pace.credits == {"a": 0.0, "b": -1.0}
 
 
 @pytest.mark.parametrize("next_interval", [0.5, 4.0, 9.0])
-def test_a_round_is_paid_at_its_own_interval(next_interval: float) -> None:
+def test_a_round_opens_at_its_interval_and_everybody_pays_it(next_interval: float) -> None:
     pace = among(PaceBy.FASTEST, 4.0, *NAMES[:2])
-    pace.progressed(NAMES[0], 4)
+    pace.progressed(NAMES[0], 3)
+    assert not pace.ready()
+    pace.progressed(NAMES[0], 1)
     pace.progressed(NAMES[1], 3)
+    assert pace.ready()
     pace.opened(next_interval)
     assert pace.credits == {"a": 0.0, "b": -1.0}
     assert pace.round_interval_steps == next_interval
@@ -299,9 +294,3 @@ def test_below_one_step_per_round_the_credit_is_one_step() -> None:
         pace.opened(pace.round_interval_steps)
         opened += 1
     assert opened == 2
-
-
-def test_a_new_incarnation_begins_at_zero() -> None:
-    pace = pace_with(PaceBy.MEDIAN, 2.0, [2.0])
-    pace.forget(NAMES[0])
-    assert not pace.ready()

@@ -82,16 +82,6 @@ def test_an_old_word_of_leaving_ends_no_streak() -> None:
     assert reason_of(bench) == end_reason(SETTINGS)
 
 
-def test_who_left_is_not_waited_for() -> None:
-    bench = seeded("ana", "ben", settings=SETTINGS)
-    bench.step("ben")
-    ben = bench.learners["ben"]
-    bench.do(Received(Leave(ben.name, ben.incarnation, "drained"), 0))
-    for _ in range(DIVERGED_MAX):
-        diverge(bench, "ana")
-    assert reason_of(bench) == end_reason(SETTINGS)
-
-
 @pytest.mark.parametrize(
     ("interval_steps", "steps", "ends"),
     [(1, WELL_STEPS, False), (1, WELL_STEPS - 1, True), (500, 500, False), (500, 499, True)],

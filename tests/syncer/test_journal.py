@@ -179,15 +179,6 @@ def test_a_record_with_something_behind_it_is_not_whole(tmp_path: Path, tail: by
     assert numbers(recover(tmp_path)) == [0, 0]
 
 
-def test_writing_goes_on_after_a_torn_record(tmp_path: Path) -> None:
-    last = three_commits(tmp_path)
-    last.write_bytes(last.read_bytes()[:-1])
-    writer = Writer(tmp_path)
-    assert numbers(writer.recovered) == [0, 0]
-    assert writer.commit(0, 1) == last
-    assert numbers(recover(tmp_path)) == [1, 0]
-
-
 def test_a_journal_of_another_version_is_refused_untouched(tmp_path: Path) -> None:
     Writer(tmp_path).commit(0, 0)
     for path in tmp_path.iterdir():

@@ -11,9 +11,6 @@ from islands.protocol.syncer.journalling import RecordSchedule
 from tests.syncer.bench import BATCH, Bench, seeded
 
 ANA = LearnerName("ana")
-ALONE = RunSettings(interval_steps=4, fragments=1, quorum=None)
-
-
 BUDGET = RunSettings(interval_steps=4, budget_tokens=10**6)
 NAMES = tuple(f"learner-{index:02d}" for index in range(12))
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from islands.protocol.identities import Incarnation, LearnerName, Lease, Phase
+from islands.protocol.identities import Incarnation, LearnerName, Lease
 from islands.protocol.messages.training import Progress
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.leases import (
@@ -17,27 +17,15 @@ from islands.protocol.syncer.leases import (
     grant_steps,
 )
 from islands.protocol.tape.round_entries import DataEnded
-from tests.syncer.bench import Bench, Learner
+from tests.syncer.bench import BATCH, Bench, Learner, report_of
 
-BATCH = 10
 RECORDS = 5
 CHUNK = 8
 ANA, BEN = LearnerName("ana"), LearnerName("ben")
 
 
 def report(name: LearnerName, tokens: int, leases: tuple[Lease, ...] = ()) -> Progress:
-    return Progress(
-        name=name,
-        incarnation=Incarnation(1, 1),
-        phase=Phase.STEPPING,
-        steps=tokens // BATCH,
-        tokens=tokens,
-        step_time_s=0.1,
-        batch_tokens=BATCH,
-        quota_tokens=0,
-        fragments=(),
-        leases=leases,
-    )
+    return report_of(name, tokens, leases=leases)
 
 
 def book_of(budget: int | None, shards: int = 6) -> LeaseBook:
@@ -68,15 +56,6 @@ def test_a_learner_gets_shards_and_an_ordinary_grant() -> None:
     assert holder.quota_tokens == CHUNK * BATCH
     assert holder.leases == [Lease(0, index, 0) for index in range(LEASES_HELD_MIN)]
     assert not top_up(book, ANA)
-
-
-def test_a_shard_is_leased_to_one_learner_at_a_time() -> None:
-    book = book_of(None)
-    for name in (ANA, BEN):
-        book.open(name, Incarnation(1, 1))
-        top_up(book, name)
-    held = [(x.pass_index, x.shard) for h in book.holders.values() for x in h.leases]
-    assert len(set(held)) == len(held)
 
 
 def test_half_a_grant_is_left_when_the_next_one_comes() -> None:
@@ -129,12 +108,6 @@ def test_the_leases_of_a_learner_are_bounded(whole: int) -> None:
     assert not set(held) & set(book.free)
 
 
-def test_after_the_last_shard_a_new_pass_begins() -> None:
-    """Shards are numbered by pass, so that a second reading is not a repetition."""
-    book = granted(shards=1)
-    assert book.holders[ANA].leases == [Lease(0, 0, 0), Lease(1, 0, 0)]
-
-
 def test_grants_shrink_towards_the_end() -> None:
     book = book_of(100)
     sizes = []
@@ -148,22 +121,6 @@ def test_grants_shrink_towards_the_end() -> None:
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == 20
     assert sizes[-1] == BATCH
-
-
-def test_the_budget_is_exhausted_when_no_batch_fits() -> None:
-    book = book_of(25)
-    book.open(ANA, Incarnation(1, 1))
-    while top_up(book, ANA):
-        assert not exhausted(book)
-        book.reported(report(ANA, book.holders[ANA].quota_tokens))
-    assert book.holders[ANA].quota_tokens == 20
-    assert exhausted(book)
-
-
-def test_without_a_budget_it_never_ends() -> None:
-    book = book_of(None)
-    assert book.remaining_tokens is None
-    assert not exhausted(book)
 
 
 @given(st.floats(min_value=1e-3, max_value=100.0))

@@ -11,13 +11,11 @@ from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, S
 from islands.protocol.messages.membership import Evicted, Member, MembershipChanged
 from islands.protocol.messages.training import FragmentProgress, Progress
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.events import LinkOpened
 from islands.protocol.syncer.journalling import NAMES_KEPT, Fence
 from islands.protocol.syncer.members import (
     BUSY,
     SILENT,
     LearnerRecord,
-    Witness,
     ineligible_because,
     stale_because,
     unready_because,
@@ -30,36 +28,6 @@ from tests.syncer.bench import Bench, Learner, seeded
 T = TypeVar("T")
 FEW, MANY = 8, 64
 MEASURED_S = 4.0
-
-
-def test_a_witness_answers_as_if_everybody_were_asked(seed: int) -> None:
-    chance = random.Random(seed)
-    pool = [LearnerName(f"learner-{index}") for index in range(8)]
-    true_of: dict[LearnerName, bool] = {}
-    witness = Witness()
-    for _ in range(200):
-        name = chance.choice(pool)
-        if chance.random() < 0.3:
-            true_of.pop(name, None)
-        else:
-            true_of[name] = chance.random() < 0.2
-        found = witness.match(sorted(true_of), lambda name: true_of.get(name, False))
-        assert found == any(true_of.values())
-
-
-def test_a_condition_that_ends_for_one_after_the_other_costs_a_visit_each() -> None:
-    names = [LearnerName(f"learner-{index:03d}") for index in range(MANY)]
-    order = random.Random(1).sample(names, len(names))
-    stepping, visits, witness = dict.fromkeys(names), [0], Witness()
-
-    def steps(name: LearnerName) -> bool:
-        visits[0] += 1
-        return name in stepping
-
-    for name in order:
-        del stepping[name]
-        assert witness.match(names, steps) == bool(stepping)
-    assert visits[0] <= 4 * MANY
 
 
 class Counted(dict[LearnerName, Any]):
@@ -134,14 +102,11 @@ PAGE = 1000
 def with_ended(bench: Bench, names: int) -> None:
     """So many learners have come and gone, each under a name of its own, says the supervisor."""
     for begin in range(10, names + 10, PAGE):
-        members = tuple(
-            Member(
-                LearnerName(f"worker-7f3a91c2-{counter:06d}"),
-                Incarnation(1, counter),
-                Status.EVICTED,
-            )
-            for counter in range(begin, min(begin + PAGE, names + 10))
-        )
+        counters = range(begin, min(begin + PAGE, names + 10))
+        ended = [
+            (f"worker-7f3a91c2-{counter:06d}", Incarnation(1, counter)) for counter in counters
+        ]
+        members = tuple(Member(LearnerName(name), who, Status.EVICTED) for name, who in ended)
         bench.do(MembershipChanged(1, members))
 
 
@@ -156,7 +121,7 @@ def test_who_was_forgotten_is_still_fenced() -> None:
     with_ended(bench, 2 * NAMES_KEPT)
     zombie = Learner("worker-7f3a91c2-000010", bench.fragments, 10)
     assert not bench.core.durable.fence.knows(zombie.name)
-    bench.do(LinkOpened(bench.hello_of(zombie), 50, trusted=True))
+    bench.open(zombie, 50)
     bench.last_word(Evicted)
 
 

@@ -157,8 +157,6 @@ def test_a_pause_with_quota_left_is_no_shortage() -> None:
     assert bench.core.closing is None
 
 
-# ------------------------------------------------------------------------------------------ time
-
 BY_TIME = RunSettings(interval_steps=4, fragments=2, budget_s=5.0)
 
 

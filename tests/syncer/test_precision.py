@@ -254,13 +254,9 @@ def exchange(
     return bench.entries(Adapted)
 
 
-def test_a_pull_names_the_coarsest_precision_first() -> None:
-    _, pull = asked()
-    assert pull.precision is Precision.TWO_BIT
-
-
 def test_an_answer_that_takes_too_long_is_told_with_its_figures() -> None:
     bench, pull = asked()
+    assert pull.precision is Precision.TWO_BIT, "the coarsest is named first"
     learner = bench.record(pull.ticket.name)
     learner.precision.level = FINEST
     (entry,) = exchange(bench, pull, seconds=0.25, inspected_s=5.0)

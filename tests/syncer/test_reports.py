@@ -19,7 +19,6 @@ from islands.protocol.identities import (
 )
 from islands.protocol.messages.membership import Evicted, Refused
 from islands.protocol.messages.training import (
-    Contribution,
     FragmentProgress,
     Progress,
     PullFragment,
@@ -28,7 +27,7 @@ from islands.protocol.sessions import Received
 from islands.protocol.settings.choices import PaceBy
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import DropContribution
-from islands.protocol.syncer.events import ContributionArrived, LinkOpened
+from islands.protocol.syncer.events import ContributionArrived
 from islands.protocol.syncer.journalling import Durable
 from islands.protocol.syncer.members import WRONGS_MAX
 from islands.protocol.tape.member_entries import WrongReport
@@ -131,8 +130,7 @@ def test_an_older_report_is_ignored(change: Callable[[Progress], Progress]) -> N
 
 
 def hello(bench: Bench, progress: Progress, *, role: Role = Role.LEARNER) -> None:
-    message = bench.hello_of(bench.learners["ana"])
-    bench.do(LinkOpened(replace(message, progress=progress, role=role), 50, trusted=True))
+    bench.open(bench.learners["ana"], 50, progress=progress, role=role)
 
 
 def test_a_hello_that_cannot_be_true_is_that_of_another_incarnation() -> None:
@@ -240,14 +238,6 @@ def test_a_step_of_who_sets_the_pace_is_taken_in_once() -> None:
     assert bench.core.step_s < measured_s
 
 
-# --------------------------------------------------------------------------------- contributions
-
-
-def contributed(bench: Bench, **changed: int) -> Contribution:
-    pull = next(pull for pull in opened(bench) if pull.ticket.name == "ana")
-    return replace(bench.contribution(pull), **changed)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     "changed",
     [{"tokens": 10**9}, {"tokens": 10**9, "processed_tokens": 10**9}, {"processed_tokens": 0}],
@@ -255,8 +245,8 @@ def contributed(bench: Bench, **changed: int) -> Contribution:
 )
 def test_tokens_that_were_not_processed_are_refused(changed: dict[str, int]) -> None:
     bench = seeded("ana", "ben")
-    message = contributed(bench, **changed)
-    bench.do(ContributionArrived(message, GOOD, bench.connections["ana"]))
+    pull = next(pull for pull in opened(bench) if pull.ticket.name == "ana")
+    bench.answer(pull, **changed)  # type: ignore[arg-type]
     assert bench.fates() == [(Fate.REJECTED, "more tokens than were processed")]
     assert len(bench.core.members.wrongs[LearnerName("ana")]) == 1
     assert (
@@ -275,8 +265,7 @@ def test_what_was_applied_is_not_applied_again() -> None:
         bench.commit([again])
         bench.adopt("ana")
         again = next(one for one in opened(bench) if one.ticket.name == "ana")
-    everything = replace(bench.contribution(again), tokens=bench.learners["ana"].steps * BATCH)
-    bench.do(ContributionArrived(everything, GOOD, bench.connections["ana"]))
+    bench.answer(again, tokens=bench.learners["ana"].steps * BATCH)
     assert bench.fates() == [(Fate.REJECTED, "more tokens than were processed")]
 
 
@@ -291,15 +280,9 @@ def test_leases_of_others_are_not_taken_up() -> None:
 
 def test_observers_do_not_contribute() -> None:
     bench = seeded("ana", "ben")
-    message = bench.hello_of(bench.learners["ben"])
-    told_ = replace(message.progress, name=LearnerName("eye"))
-    bench.do(
-        LinkOpened(
-            replace(message, name=told_.name, role=Role.OBSERVER, progress=told_), 70, trusted=True
-        )
-    )
+    bench.observe("eye", connection=70)
     pull = next(iter(opened(bench)))
-    ticket = replace(pull.ticket, name=told_.name)
+    ticket = replace(pull.ticket, name=LearnerName("eye"))
     foreign = replace(bench.contribution(pull), ticket=ticket)
     bench.do(ContributionArrived(foreign, GOOD, 70))
     assert bench.of(DropContribution) == [DropContribution(ticket)]

@@ -19,30 +19,18 @@ ALL = RunSettings(interval_steps=4, fragments=2, quorum=None, timing=Timing(roun
 NOT_FINITE = Check(schema_ok=True, digest_ok=True, finite=False, norm=float("inf"))
 
 
-def test_a_round_asks_everybody_eligible() -> None:
+def test_a_round_of_all_closes_at_the_last_arrival_and_is_sent_when_it_is_durable() -> None:
     bench = seeded("ana", "ben", settings=ALL)
-    pulls = opened(bench)
+    ana, ben = pulls = opened(bench)
     assert [pull.ticket.name for pull in pulls] == ["ana", "ben"]
     assert {pull.ticket.round for pull in pulls} == {0}
     assert {pull.version for pull in pulls} == {Version(1, 0)}
-
-
-def test_with_all_it_closes_at_the_last_arrival() -> None:
-    bench = seeded("ana", "ben", settings=ALL)
-    ana, ben = opened(bench)
     bench.answer(ben)
     assert bench.of(BeginMerge) == []
     bench.answer(ana)
     begun = bench.merge()
     assert [part.ticket.name for part in begun.parts] == ["ana", "ben"]
     assert (begun.current, begun.target) == (Version(1, 0), Version(1, 1))
-
-
-def test_a_version_is_sent_only_when_it_is_durable() -> None:
-    bench = seeded("ana", "ben", settings=ALL)
-    for pull in opened(bench):
-        bench.answer(pull)
-    bench.merge()
     assert bench.updates() == []
     assert [record.fragment for record in bench.written()] == [0]
     bench.journal()
@@ -69,18 +57,16 @@ def test_the_first_arrival_closes_without_grace() -> None:
 def test_nothing_but_the_ticket_identifies_an_answer(forged: dict[str, object]) -> None:
     bench = seeded("ana", "ben", settings=ALL)
     ana, _ = opened(bench)
-    good = bench.contribution(ana)
-    bad = replace(good, ticket=replace(ana.ticket, **forged))  # type: ignore[arg-type]
-    bench.do(ContributionArrived(bad, GOOD, bench.connections["ana"]))
+    bad = replace(ana.ticket, **forged)  # type: ignore[arg-type]
+    bench.answer(ana, ticket=bad)
     assert bench.core.rounds.open[0].arrived == {}
-    assert bench.of(DropContribution) == [DropContribution(bad.ticket)]
+    assert bench.of(DropContribution) == [DropContribution(bad)]
 
 
 def test_an_answer_from_another_base_is_stale() -> None:
     bench = seeded("ana", "ben", settings=ALL)
     ana, _ = opened(bench)
-    stale = replace(bench.contribution(ana), base=Version(0, 3))
-    bench.do(ContributionArrived(stale, GOOD, bench.connections["ana"]))
+    bench.answer(ana, base=Version(0, 3))
     assert [fate for fate, _ in bench.fates()] == [Fate.STALE]
     assert bench.core.members.wrongs == {}
 
@@ -115,17 +101,6 @@ def test_what_comes_over_a_lost_link_is_void_and_asked_again(
     assert Fate.LATE not in [fate for fate, _ in bench.fates()]
 
 
-def test_an_old_answer_does_not_take_the_place_of_the_new_one() -> None:
-    bench = seeded("ana", "ben", settings=ALL)
-    ana, _ = opened(bench)
-    old, contribution = bench.connections["ana"], bench.contribution(ana)
-    bench.hello("ana")
-    bench.answer(ana)
-    bench.do(ContributionArrived(contribution, GOOD, old))
-    assert bench.of(DropContribution) == [DropContribution(ana.ticket, old)]
-    assert bench.core.rounds.open[0].arrived[ana.ticket.name].connection == bench.connections["ana"]
-
-
 def test_the_third_wrong_contribution_refuses_its_sender_for_good() -> None:
     bench = seeded("ana", "ben")
     refused: list[object] = []
@@ -145,17 +120,6 @@ def test_the_third_wrong_contribution_refuses_its_sender_for_good() -> None:
     assert not notice.retry
     assert "not finite" in notice.reason
     assert list(bench.core.members.learners) == ["ben"]
-
-
-def test_if_all_decline_they_are_asked_again() -> None:
-    bench = seeded("ana")
-    (ana,) = opened(bench)
-    bench.decline(ana)
-    assert bench.pulls() == []
-    bench.tick(2.5)
-    assert bench.pulls() == [ana]
-    bench.answer(ana)
-    assert len(bench.merge().parts) == 1
 
 
 @pytest.mark.parametrize("status", [Status.SUSPECT, Status.STALLED])
@@ -220,9 +184,6 @@ def test_who_has_no_tokens_left_is_asked_but_does_not_set_the_pace() -> None:
     assert bench.pulls() == []
     bench.step("cho")
     assert [pull.ticket.name for pull in bench.pulls()] == ["ana", "ben", "cho"]
-
-
-def test_where_nobody_has_data_left_what_was_done_is_still_asked_for() -> None:
     bench = seeded("ana", "ben", settings=ALL)
     for name in ("ana", "ben"):
         bench.learners[name].phase = Phase.STARVED
@@ -230,7 +191,7 @@ def test_where_nobody_has_data_left_what_was_done_is_still_asked_for() -> None:
     assert [pull.ticket.name for pull in bench.pulls()] == ["ana", "ben"]
 
 
-def test_a_pull_is_repeated_while_it_is_unanswered() -> None:
+def test_a_pull_is_repeated_while_it_is_unanswered_also_if_all_decline() -> None:
     bench = seeded("ana", settings=ALL)
     (ana,) = opened(bench)
     bench.tick(1.0)
@@ -240,15 +201,14 @@ def test_a_pull_is_repeated_while_it_is_unanswered() -> None:
     bench.answer(ana)
     bench.tick(3.0)
     assert bench.pulls() == []
-
-
-def test_a_version_that_is_not_adopted_is_not_contributed_to_again() -> None:
-    bench = seeded("ana", settings=ALL)
-    bench.commit(opened(bench))
-    for _ in range(8):
-        bench.step("ana")
-        assert all(pull.fragment != 0 for pull in bench.pulls())
-    assert bench.core.ineligible(bench.learners["ana"].name, 0) is not None
+    bench = seeded("ana")
+    (ana,) = opened(bench)
+    bench.decline(ana)
+    assert bench.pulls() == []
+    bench.tick(2.5)
+    assert bench.pulls() == [ana]
+    bench.answer(ana)
+    assert len(bench.merge().parts) == 1
 
 
 ONE = RunSettings(interval_steps=1, fragments=1, overlap_steps=0, warmup_steps=0)

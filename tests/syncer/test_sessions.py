@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from islands.protocol.errors import OutdatedError
-from islands.protocol.identities import Incarnation, Phase, Role, Status, Version
+from islands.protocol.identities import Incarnation, Phase, Status, Version
 from islands.protocol.messages.membership import (
     Evicted,
     HeartbeatAck,
@@ -16,21 +16,20 @@ from islands.protocol.messages.membership import (
     MembershipChanged,
     Refused,
 )
-from islands.protocol.messages.training import FinalRound, LeaseGranted, Welcome
+from islands.protocol.messages.training import FinalRound, LeaseGranted
 from islands.protocol.sessions import Received
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.events import LinkClosed, LinkOpened, StopRequested
 from islands.protocol.syncer.members import LINKS_FREE
 from islands.protocol.tape.round_entries import Closed, Merged, Opened
-from tests.syncer.bench import BATCH, Bench, Learner, opened, seeded
+from tests.syncer.bench import BATCH, CONNECTION, Bench, Learner, opened, seeded
 from tests.syncer.test_start import RECOVERY_S, Supervised, open_room
 from tests.virtual import virtual
 
 
 def open_as(bench: Bench, **changes: object) -> list[object]:
     """A stranger says hello with something wrong; returns the last words it gets."""
-    hello = replace(bench.hello_of(Learner("eve", bench.fragments, 7)), **changes)  # type: ignore[arg-type]
-    bench.do(LinkOpened(hello, 99, trusted=True))
+    bench.open(Learner("eve", bench.fragments, 7), 99, **changes)  # type: ignore[arg-type]
     return bench.dismissed()
 
 
@@ -77,13 +76,6 @@ def test_a_syncer_that_was_replaced_ends() -> None:
         bench.do(LinkOpened(hello, 1, trusted=True, fenced=True))
 
 
-def test_the_first_answer_says_epoch_and_versions() -> None:
-    bench = seeded("ana")
-    bench.hello("ben")
-    assert bench.sent(Welcome) == [Welcome(1, (Version(1, 0), Version(1, 0)))]
-    assert bench.receivers(0) == ["ben"]
-
-
 def test_a_compiling_learner_gets_values_when_it_can_adopt_them() -> None:
     """They would only pile up before; they are sent as soon as it has compiled."""
     bench = seeded("ana")
@@ -120,11 +112,9 @@ def test_who_dials_again_and_again_is_not_sent_the_model_each_time() -> None:
 
 def test_an_observer_that_dials_again_and_again_is_not_sent_the_model_each_time() -> None:
     bench, copies = seeded("ana"), 0
-    learner = Learner("eye", 2, 9)
     for connection in range(100, 400):
-        hello = replace(bench.hello_of(learner), role=Role.OBSERVER)
         bench.connections["eye"] = connection
-        bench.do(LinkOpened(hello, connection, trusted=True))
+        bench.observe("eye", connection=connection)
         copies += bench.receivers(0) == ["eye"]
         bench.drop("eye")
     assert copies == 1 + LINKS_FREE
@@ -172,16 +162,6 @@ def test_what_the_supervisor_ended_stays_ended() -> None:
     bench.hello("ben", counter=2)
     assert bench.dismissed() == []
     assert bench.core.durable.rejoins == 1
-
-
-def test_who_was_ended_before_it_came_is_fenced() -> None:
-    bench = seeded("ana")
-    bench.view("ben", Status.EVICTED)
-    bench.hello("ben")
-    assert isinstance(bench.dismissed()[0], Evicted)
-
-
-def test_a_newer_admission_in_the_view_ends_the_older_one() -> None:
     bench = seeded("ana", "ben")
     bench.view("ben", Status.LIVE, counter=2)
     assert isinstance(bench.dismissed()[0], Evicted)
@@ -322,18 +302,6 @@ async def test_heartbeats_say_what_the_syncer_does() -> None:
         assert room.beats[-1].phase is Phase.FINISHED
 
 
-CONNECTION = 500
-
-
-def observe(bench: Bench, name: str, *, counter: int = 90, connection: int = CONNECTION) -> None:
-    observer = Learner(name, bench.fragments, counter)
-    observer.phase = Phase.STARVED
-    hello = bench.hello_of(observer)
-    progress = replace(hello.progress, batch_tokens=0, step_time_s=0.0)
-    hello = replace(hello, role=Role.OBSERVER, progress=progress)
-    bench.do(LinkOpened(hello, connection, trusted=True))
-
-
 def leave(bench: Bench, name: str, *, connection: int = CONNECTION) -> None:
     bench.do(LinkClosed(name, connection))
 
@@ -341,7 +309,7 @@ def leave(bench: Bench, name: str, *, connection: int = CONNECTION) -> None:
 def test_observers_that_came_and_went_leave_nothing() -> None:
     bench = seeded("ana")
     for number in range(200):
-        observe(bench, f"reader-{number}", connection=CONNECTION + number)
+        bench.observe(f"reader-{number}", connection=CONNECTION + number)
         leave(bench, f"reader-{number}", connection=CONNECTION + number)
     assert list(bench.core.members.learners) == ["ana"]
     assert list(bench.core.durable.ledger.books) == ["ana"]
@@ -350,7 +318,7 @@ def test_observers_that_came_and_went_leave_nothing() -> None:
 def test_an_observer_comes_back_as_it_was_or_as_another() -> None:
     bench = seeded("ana")
     for counter in (90, 90, 91):
-        observe(bench, "reader", counter=counter)
+        bench.observe("reader", counter=counter)
         assert bench.dismissed() == []
         assert [update.fragment for update in bench.updates()] == [0, 1]
         assert bench.record("reader").incarnation == Incarnation(1, counter)
@@ -359,15 +327,15 @@ def test_an_observer_comes_back_as_it_was_or_as_another() -> None:
 
 def test_a_replaced_link_of_an_observer_forgets_nobody() -> None:
     bench = seeded("ana")
-    observe(bench, "reader", connection=CONNECTION)
-    observe(bench, "reader", connection=CONNECTION + 1)
+    bench.observe("reader", connection=CONNECTION)
+    bench.observe("reader", connection=CONNECTION + 1)
     leave(bench, "reader", connection=CONNECTION)
     assert bench.record("reader").connection == CONNECTION + 1
 
 
 def test_observers_are_not_counted_as_learners() -> None:
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=2))
-    observe(bench, "reader")
+    bench.observe("reader")
     pulls = opened(bench)
     assert [entry.left_out for entry in bench.entries(Opened)] == [{}]
     shares: list[float] = []

@@ -185,9 +185,6 @@ def test_whoever_stood_still_gets_a_single_batch_until_it_steps() -> None:
     assert not bench.core.health.idle
 
 
-# ------------------------------------------------------------------------------------- the end
-
-
 def test_a_closing_run_names_the_learners_it_waits_for() -> None:
     bench = seeded("ana", "ben", settings=SETTINGS)
     bench.step("ben")

@@ -72,7 +72,7 @@ async def open_room(disk: SimulatedDisk | None = None) -> AsyncIterator[Supervis
 
 
 @virtual
-async def test_heartbeats_go_on_while_the_journal_is_read() -> None:
+async def test_heartbeats_go_on_while_the_journal_is_read_and_then_it_is_ready() -> None:
     async with open_room() as room:
         await asyncio.sleep(RECOVERY_S - 1.0)
         assert len(room.beats) > RECOVERY_S / SETTINGS.timing.heartbeat_s - 5
@@ -87,12 +87,6 @@ async def test_heartbeats_go_on_while_the_journal_is_read() -> None:
         await asyncio.sleep(5.0)
         last = room.beats[-1]
         assert (last.phase, last.address, last.epoch) == (Phase.MERGING, room.actor.address, 1)
-
-
-@virtual
-async def test_it_is_ready_when_it_has_read_its_journal_and_listens() -> None:
-    async with open_room() as room:
-        await asyncio.sleep(RECOVERY_S + 10.0)
         assert room.ready_s == [room.began_s + RECOVERY_S]
         await room.network.dial("syncer", local="ana")
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import ClassVar
 
-import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from islands.protocol.identities import (
     Version,
 )
 from islands.protocol.messages.training import Contribution, FragmentSeed
-from islands.protocol.settings.choices import Precision, UpdatePrecision
+from islands.protocol.settings.choices import MergeRule, Precision, UpdatePrecision
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.actions import BeginMerge, MergePart
@@ -37,6 +36,7 @@ SIZE = LAYOUT.fragments[0].size
 ANA, BEN = LearnerName("ana"), LearnerName("ben")
 WHO = Incarnation(1, 1)
 GOOD = np.arange(SIZE, dtype=np.float32)
+WHOLE = [np.zeros(fragment.size, np.float32) for fragment in LAYOUT.fragments]
 NOTHING = Check(schema_ok=False, digest_ok=False, finite=False, norm=0.0)
 
 
@@ -46,16 +46,9 @@ def store(**changes: object) -> ValueStore:
 
 
 def contribution(values: NDArray[np.generic], **changes: object) -> Contribution:
-    said = Contribution(
-        ticket=Ticket(1, 0, ANA, WHO),
-        fragment=FragmentIndex(0),
-        base=Version(1, 0),
-        steps=1,
-        tokens=8,
-        processed_tokens=8,
-        precision=values.dtype.name,
-        digest=digest(as_buffer(values)),
-    )
+    ticket, base = Ticket(1, 0, ANA, WHO), Version(1, 0)
+    encoded = values.dtype.name, digest(as_buffer(values))
+    said = Contribution(ticket, FragmentIndex(0), base, 1, 8, 8, *encoded)
     return replace(said, **changes)  # type: ignore[arg-type]
 
 
@@ -97,19 +90,6 @@ def test_the_share_that_is_sent_is_that_of_the_run() -> None:
     assert check.schema_ok
     check, _ = store(top_k_share=4 / SIZE).inspect(said, (as_buffer(sent),))
     assert not check.schema_ok
-
-
-@pytest.mark.parametrize("precision", [Precision.FLOAT32, Precision.BFLOAT16])
-def test_an_intact_contribution_is_measured(precision: Precision) -> None:
-    halved = precision is Precision.BFLOAT16
-    values = GOOD.astype(ml_dtypes.bfloat16) if halved else GOOD
-    check, measured = store(precision=precision).inspect(contribution(values), (as_buffer(values),))
-    wide = values.astype(np.float32)
-    norm = float(np.linalg.norm(wide.astype(np.float64)))
-    assert check == Check(schema_ok=True, digest_ok=True, finite=True, norm=check.norm)
-    assert check.norm == pytest.approx(norm, rel=1e-6)
-    assert measured is not None
-    assert np.array_equal(measured.values, wide)
 
 
 def test_a_damaged_contribution_is_not_kept() -> None:
@@ -177,19 +157,16 @@ def test_one_seed_is_kept_per_fragment_and_sender() -> None:
 
 
 def test_an_initial_value_that_does_not_fit_is_refused() -> None:
-    whole = [np.zeros(fragment.size, np.float32) for fragment in LAYOUT.fragments]
     with pytest.raises(UserError, match="has 1 fragments, the run has 2"):
-        store().keep_initial(whole[:1])
+        store().keep_initial(WHOLE[:1])
     with pytest.raises(UserError, match="fragment 1"):
-        store().keep_initial([whole[0], whole[1][:-1]])
-    assert len(store().keep_initial(whole)) == 2
+        store().keep_initial([WHOLE[0], WHOLE[1][:-1]])
+    assert len(store().keep_initial(WHOLE)) == 2
 
 
 def test_the_first_answer_over_a_link_is_the_one_that_is_merged() -> None:
     held = store(outer=OuterSettings(learning_rate=1.0, momentum=0.0))
-    held.keep_initial([np.zeros(fragment.size, np.float32) for fragment in LAYOUT.fragments])
-    zeros = [digest(as_buffer(np.zeros(f.size, np.float32))) for f in LAYOUT.fragments]
-    held.install_seed(Version(1, 0), tuple(zeros))
+    held.install_seed(Version(1, 0), held.keep_initial(WHOLE))
     ticket = Ticket(1, 0, ANA, WHO)
     for connection, factor in ((1, 1.0), (1, 2.0), (2, 3.0)):
         values = GOOD * np.float32(factor)
@@ -250,3 +227,32 @@ def test_the_optimizers_state_is_made_where_a_seed_arrives() -> None:
     held.install_seed(Version(1, 0), digests)
     assert len(CountingSgd.made) == len(values)
     assert set(held.journal_arrays(0, Version(1, 0))) == {"value", "momentum"}
+
+
+def three_merged(held: ValueStore, fragment: int, number: int) -> None:
+    """Merge the same three contributions as every other store at this number."""
+    rng, part = np.random.default_rng((fragment, number)), LAYOUT.fragments[fragment]
+    before, parts = Version(1, number - 1), list[MergePart]()
+    for name in ("ana", "ben", "eve"):
+        ticket = Ticket(1, number, LearnerName(name), WHO)
+        held.hold(ticket, 0, measure(rng.standard_normal(part.size, np.float32), part.units))
+        parts.append(MergePart(ticket, 0, before, 8, 2, 1.0))
+    held.merge(BeginMerge(FragmentIndex(fragment), number, before, Version(1, number), (*parts,)))
+    for each in parts:
+        held.drop(each.ticket)
+
+
+def test_what_increments_left_is_published_if_whole_values_are_sent_from_now_on() -> None:
+    by_increments = store(merge=MergeRule.AVERAGE, update_precision=UpdatePrecision.FP4)
+    exact, revived = store(merge=MergeRule.AVERAGE), store(merge=MergeRule.AVERAGE)
+    for held in (by_increments, exact):
+        held.install_seed(Version(1, 0), held.keep_initial(WHOLE))
+        for number in range(1, 5):
+            three_merged(held, 0, number)
+    newest, last = Version(1, 4), Version(1, 5)
+    assert np.abs(by_increments.value(0, newest) - exact.value(0, newest)).max() > 1e-3
+    revived.restore(0, newest, by_increments.journal_arrays(0, newest))
+    for held in (revived, exact):
+        three_merged(held, 0, 5)
+    np.testing.assert_allclose(revived.value(0, last), exact.value(0, last), atol=1e-5)
+    assert "remainder" not in revived.journal_arrays(0, last)

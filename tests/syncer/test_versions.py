@@ -18,7 +18,7 @@ from islands.protocol.messages.training import (
 from islands.protocol.settings.choices import UpdatePrecision
 from islands.protocol.settings.run import INCREMENTS_KEPT, RunSettings, Timing
 from islands.protocol.syncer.actions import BeginMerge
-from islands.protocol.syncer.events import IncrementFacts, InitialRead, LinkOpened, SeedArrived
+from islands.protocol.syncer.events import IncrementFacts, InitialRead, SeedArrived
 from islands.protocol.syncer.versions import Increments, KeptVersions, newest_of, waits_s
 from islands.protocol.tape.round_entries import Merged
 from islands.syncer.value_store import IncrementShelf
@@ -104,13 +104,6 @@ def merged(bench: Bench, increment: IncrementFacts | None = FACTS) -> list[Fragm
     return bench.updates()
 
 
-def test_who_holds_the_version_before_is_sent_one_increment() -> None:
-    bench = seeded("ana", "ben", settings=RUN, fragments=1)
-    updates = merged(bench)
-    assert [update.since for update in updates] == [IncrementsSince(Version(1, 0), "int8")] * 2
-    assert {update.digest for update in updates} == {"1.1"}
-
-
 def test_who_missed_versions_is_sent_a_chain_from_the_one_it_reported() -> None:
     bench = seeded("ana", "ben", settings=RUN, fragments=1)
     for number in range(3):
@@ -184,9 +177,8 @@ def test_the_wait_is_long_enough_to_redial_supervisor_and_syncer() -> None:
 
 def returns(bench: Bench, name: str, *held: str) -> None:
     bench.hello(name)
-    hello = replace(bench.hello_of(bench.learners[name]), kept=kept_by_members(*held))
     connection = bench.connections[name] = bench.connections[name] + 1
-    bench.do(LinkOpened(hello, connection, trusted=True))
+    bench.open(bench.learners[name], connection, kept=kept_by_members(*held))
 
 
 def sends(bench: Bench, *digests: str) -> None:

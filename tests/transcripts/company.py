@@ -1,9 +1,7 @@
 """The states of all roles together: a script says what happens, every event and action is noted.
 
-Each state is the real one. Of the rest of the program there is what its rules need, and no more:
-who is linked with whom, what is on its way, what was journalled, and how a device obeys. Links
-deliver at once and in order, the disk writes and the worker merges at once, unless the script holds
-them; a device makes a step when the script says so.
+Each state is the real one. Links deliver in order, the disk writes and the worker merges at once,
+unless the script holds them; a device makes a step when the script says so.
 """
 
 from collections import deque
@@ -45,7 +43,7 @@ from islands.protocol.syncer import actions as syncer_actions
 from islands.protocol.syncer import events as syncer_events
 from islands.protocol.syncer.journalling import Durable, fresh
 from islands.protocol.syncer.state import SyncerState
-from tests.rounds.model import BATCH_TOKENS, FakeCompute
+from tests.rounds.model import BATCH_TOKENS, FakeCompute, for_peer
 from tests.transcripts.people import (
     A,
     E_contra,
@@ -71,13 +69,7 @@ BYTES = memoryview(bytes(1000))
 
 
 class Company:
-    """All who are there, and the time.
-
-    Args:
-        settings: of the run.
-        step_s: what every learner reports as the time of its steps.
-        pieces: of the moments of an inner optimizer.
-    """
+    """All who are there, and the time; every inner optimizer has so many pieces of moments."""
 
     def __init__(self, settings: RunSettings, *, step_s: float = 0.1, pieces: int = 0) -> None:
         self.settings = settings
@@ -519,11 +511,7 @@ class Company:
         self, peer: Learner | Observer, name: str, message: StateRequest | StateOffer
     ) -> None:
         """The hub passes on what learners say to one another."""
-        event: learner_events.Event = (
-            learner_events.StateRequested(peer.name, message)
-            if isinstance(message, StateRequest)
-            else learner_events.PieceArrived(peer.name, message, BYTES, intact=True)
-        )
+        event = for_peer(peer.name, message, BYTES)
 
         def arrive() -> None:
             receiver = self.peers.get(name)
@@ -545,7 +533,9 @@ class Company:
         while compute.commands:
             command = compute.commands.pop(0)
             allowed |= isinstance(command, learner_actions.AllowSteps)
-            self._obey(peer, command)
+            obeyed = compute.obey(command, BYTES)
+            if obeyed is not None:
+                self._peer(peer, obeyed)
         done = compute.steps, compute.tokens
         for index in compute.plan:
             base = compute.bases.get(index)
@@ -557,27 +547,6 @@ class Company:
         was_running, compute.running = compute.running, compute.may_step()
         if not compute.running and (was_running or allowed):
             self._peer(peer, learner_events.Idled(*done, compute.leases, compute.order))
-
-    def _obey(self, peer: Learner, command: learner_actions.Action) -> None:
-        compute = peer.compute
-        match command:
-            case learner_actions.AllowSteps():
-                compute.order = command.order
-                compute.allow(command.until_tokens, command.leases)
-            case learner_actions.AdoptValue(fragment, version):
-                compute.bases[fragment], compute.marks[fragment] = version, compute.steps
-                adopted = learner_events.ValueAdopted(
-                    *(fragment, version, compute.steps, compute.tokens, command.incarnation)
-                )
-                self._peer(peer, adopted)
-            case learner_actions.ReadValue(request, incarnation):
-                self._peer(peer, learner_events.ValueRead(request, incarnation, BYTES))
-            case learner_actions.ReadMoments(piece, asker):
-                self._peer(peer, learner_events.MomentsRead(piece, asker, BYTES))
-            case learner_actions.LoadMoments() | learner_actions.LoadCheckpoint():
-                self._peer(peer, learner_events.MomentsLoaded(taken=True))
-            case _:
-                pass
 
     # --- observers ----------------------------------------------------------------------------
 

@@ -1,9 +1,7 @@
 """Rules at rest: a second event at the same instant that says nothing new asks for nothing.
 
-Whatever happens to all roles, in any order, each state is shown two more events after each one: a
-word that concerns nobody, and the same event again, if a link or a clock may repeat it and it asks
-for no answer. Whoever acts on the first had not come to rest, and on the second takes a repetition
-for news.
+Each state is shown two more events after each one: a word that concerns nobody, and the same event
+again, if a link or a clock may repeat it and it asks for no answer.
 """
 
 from hypothesis import example, given, note, settings

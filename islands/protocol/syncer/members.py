@@ -3,7 +3,7 @@
 No rule may look at all learners after every event: a run has thousands of each. So `LearnerIndex`
 has totals, `rounds.py` the ranks of the ready ones, and `Witness` the learner for which a condition
 held last. A rule that changes a learner calls `SyncerMemory.touch`, and the index is updated before
-it is next read. `tests/syncer/recount.py` compares all of it with a count from scratch.
+it is next read. `tests/syncer/bench.py` compares all of it with a count from scratch.
 """
 
 from bisect import bisect_left, insort

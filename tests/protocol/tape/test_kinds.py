@@ -7,8 +7,9 @@ from islands.files.tape_writing import HEAD
 from islands.lab.world.scenario import draw
 from islands.lab.world.trial import play
 from islands.protocol.errors import TapeError
-from islands.protocol.tape.entry import encode_entry
+from islands.protocol.tape.entry import VERSION, encode_entry
 from islands.protocol.tape.kinds import decode_fields, read
+from tests.protocol.tape.document import DOCUMENT, MARK, tables
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -54,3 +55,11 @@ def test_a_tape_of_another_version_is_refused_in_a_sentence(lines: list[bytes], 
 def test_fields_of_another_type_are_no_entry(fields: str) -> None:
     with pytest.raises(msgspec.MsgspecError):
         decode_fields("journalled", fields)
+
+
+def test_the_document_has_the_types_as_they_are() -> None:
+    """After a change, run `python -m tests.protocol.tape.document`, and think of the version."""
+    prose, _, found = DOCUMENT.read_text().partition(MARK)
+    assert found == tables(), "run python -m tests.protocol.tape.document"
+    assert f"This is version {VERSION}." in prose
+    assert HEAD.decode() in prose
