@@ -97,32 +97,14 @@ class Namespace:
         bucket = ["tbf", "rate", shape.rate, "burst", shape.burst, "latency", shape.queue]
         _inside(self.router, *queueing, *bucket)
 
-    def queueing(self) -> str:
-        """Return what `tc` says of the router's queue for what comes from here."""
-        return _inside(self.router, "tc", "-s", "qdisc", "show", "dev", self.ahead)
-
-    def drop(self, *drops: Drop, every: int = 1) -> None:
-        """Drop every `every`th packet of these directions; by default of both.
-
-        Packets are counted and not drawn, so that what is dropped is no luck.
-        """
-        count = ["-m", "statistic", "--mode", "nth", "--every", f"{every}", "--packet", "0"]
+    def drop(self, *drops: Drop) -> None:
+        """Drop the packets of these directions; by default of both."""
         for one in drops or tuple(Drop):
             side = "-i" if one is Drop.INCOMING else "-o"
-            rule = [one.value, side, CABLE, *(count if every > 1 else []), "-j", "DROP"]
-            self.run(["iptables", "--wait", "-A", *rule])
-
-    def dropped(self, drop: Drop) -> int:
-        """Return how many packets the rules for one direction have dropped since they were made."""
-        rules = self.run(["iptables", "--wait", "-nvxL", drop.value]).splitlines()[2:]
-        return sum(int(rule.split()[0]) for rule in rules)
+            self.run(["iptables", "--wait", "-A", one.value, side, CABLE, "-j", "DROP"])
 
     def heal(self) -> None:
         self.run(["iptables", "--wait", "-F"])
-
-    def congestion_control(self, name: str) -> None:
-        """Let new TCP connections of this namespace use this algorithm."""
-        self.run(["sh", "-c", f"echo {name} > {_CONTROLS / 'tcp_congestion_control'}"])
 
     def close(self) -> None:
         """End whatever still runs inside, and remove the namespace."""
