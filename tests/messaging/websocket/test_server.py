@@ -287,7 +287,7 @@ async def test_peers_that_vanish_during_the_upgrade_are_no_error(
 async def test_bad_frames_end_their_session_alone(
     where: int, data: bytes, code: int | None
 ) -> None:
-    async with Hub() as hub, hub.session() as ends:
+    async with Hub(WebsocketSettings(close_s=0.2)) as hub, hub.session() as ends:
         raw = await hub.raw_session()
         far = await hub.listener.accept()
         raw[where][1].write(data)
