@@ -31,38 +31,37 @@ def answer(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("islands", "--help"),
-        ("islands.cli", "--help"),
-        *(("islands.cli", *name.split(), "--help") for name in COMMANDS),
-        *((f"islands.{role}", "--help") for role in ROLES),
-        ("islands.cli", "run", "--print_config"),
-        ("islands.cli", "run", "--learners", "x"),
-    ],
-    ids=" ".join,
-)
-def test_help_and_refusals_need_none_of_the_heavy_packages(
-    arguments: tuple[str, ...], tmp_path: Path
-) -> None:
+LINES = [
+    ["islands", "--help"],
+    ["islands.cli", "--help"],
+    *(["islands.cli", *name.split(), "--help"] for name in COMMANDS),
+    *([f"islands.{role}", "--help"] for role in ROLES),
+    ["islands.cli", "run", "--print_config"],
+    ["islands.cli", "run", "--learners", "x"],
+]
+READ = """
+import runpy, sys
+for sys.argv in {lines}:
+    said = " ".join(sys.argv)
+    try:
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        assert ended.code in (0, 2), (said, ended.code)
+    loaded = [name for name in {heavy} if name in sys.modules]
+    assert not loaded, (said, loaded)
+"""
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["the laboratory's", "the others"])
+def test_help_and_refusals_need_none_of_the_heavy_packages(*, own: bool, tmp_path: Path) -> None:
     """What only reads settings loads nothing that computes, draws or talks.
 
     The laboratory is loaded by its own commands alone.
     """
-    own = " ".join(arguments[1:]).startswith(LABORATORY)
+    lines = [each for each in LINES if (each[1] == LABORATORY) is own]
+    assert lines
     heavy = HEAVY if own else (*HEAVY, "islands.lab")
-    code = (
-        "import runpy, sys\n"
-        f"sys.argv = {list(arguments)!r}\n"
-        "try:\n"
-        f"    runpy.run_module({arguments[0]!r}, run_name='__main__', alter_sys=True)\n"
-        "except SystemExit as ended:\n"
-        "    assert ended.code in (0, 2), ended.code\n"
-        f"loaded = [name for name in {heavy!r} if name in sys.modules]\n"
-        "assert not loaded, loaded\n"
-    )
-    found = answer("-c", code, cwd=tmp_path)
+    found = answer("-c", READ.format(lines=lines, heavy=heavy), cwd=tmp_path)
     assert found.returncode == 0, found.stderr
 
 

@@ -13,7 +13,6 @@ from islands.engines.engine import (
     JobState,
     RunMark,
     Unplaceable,
-    end_in_words,
     make_engine,
 )
 from islands.engines.kubernetes import Kubernetes
@@ -117,19 +116,6 @@ def test_a_list_takes_a_few_calls_however_many_islands_there_are(
     assert [kind for _, kind, _ in api.asked] == ["jobsets"] * 3 + ["pods"] + ["events"]
 
 
-def test_a_job_that_failed_is_listed_with_its_exit_code(
-    api: KubernetesApi, engine: Kubernetes
-) -> None:
-    job = engine.place(ISLAND)
-    end = {"exitCode": 2, "reason": "Error", "finishedAt": "t", "message": "there is no task\n"}
-    state = {"name": "island", "state": {"terminated": end}}
-    api.add_pod(job, 0, "Failed", containerStatuses=[state])
-    failed = {"type": "Failed", "status": "True", "message": "jobset failed"}
-    api.objects["jobsets"][job]["status"] = {"conditions": [failed]}
-    (found,) = engine.list()
-    assert end_in_words(found) == "exit code 2: there is no task"
-
-
 def test_an_exceeded_quota_is_told_in_its_own_words(api: KubernetesApi, engine: Kubernetes) -> None:
     said = "jobsets is forbidden: exceeded quota: gpus, requested: 8, limited: 4"
     api.refuses["jobsets"] = 403, said
@@ -153,21 +139,6 @@ def test_an_island_without_its_secret_is_taken_back(api: KubernetesApi, engine: 
     with pytest.raises(Unplaceable, match="cannot create resource"):
         engine.place(ISLAND)
     assert engine.list() == []
-
-
-def test_a_cluster_without_jobset_says_what_to_install(
-    api: KubernetesApi, engine: Kubernetes
-) -> None:
-    api.refuses["jobsets"] = 404, "the server could not find the requested resource"
-    with pytest.raises(Unplaceable, match="JobSet is not installed there; its administrator"):
-        engine.place(ISLAND)
-
-
-def test_what_jobset_refuses_is_told_in_its_words(api: KubernetesApi, engine: Kubernetes) -> None:
-    said = 'admission webhook "vjobset.kb.io" denied the request: JobSet name is too long'
-    api.refuses["jobsets"] = 403, said  # as webhooks that are made with controller-runtime
-    with pytest.raises(Unplaceable, match="denied the request: JobSet name is too long"):
-        engine.place(ISLAND)
 
 
 def test_a_cluster_that_is_gone_is_asked_again_later(tmp_path: Path) -> None:

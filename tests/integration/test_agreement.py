@@ -25,6 +25,7 @@ from islands.cli.parsing import parse
 from islands.cli.run import make_hub
 from islands.files.tailing import Tail
 from islands.lab.faults.proxy import HOST, free_port
+from islands.metrics.catalogue import BY_NAME
 from islands.metrics.site import METRICS, STATUS
 from islands.metrics.sources import HubSource, metrics_served
 from islands.page.messages import encoded, live_figures, run_lines
@@ -50,15 +51,12 @@ from tests.integration.programs import (
     processed,
     write_config,
 )
-from tests.metrics.test_deployed import evaluated
-from tests.prometheus import Found, Prometheus, Target, missing
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 NAMES = ("learner-0", "learner-1", "learner-2")
 FRAGMENTS, PATIENCE = 4, 0.3
 RUN = {"interval_steps": 8, "fragments": FRAGMENTS, "timing": {"patience": PATIENCE}}
-SCRAPE_S = 1.0
 MERGES = 8
 TOKENS_PER_S = 8 / 0.01
 """A learner processes no more."""
@@ -92,21 +90,13 @@ def of_status(document: bytes | str) -> Total:
 def of_metrics(text: str) -> Total:
     """`/metrics`."""
     samples = [each for one in text_string_to_metric_families(text) for each in one.samples]
-    return of_series([({"__name__": each.name, **each.labels}, each.value) for each in samples])
+    told = {(each.name, each.labels.get("learner")): int(each.value) for each in samples}
+    run = {name: told[f"islands_run_{name}_total", None] for name in ("tokens", "merges")}
+    return total(run, {who: told["islands_learner_tokens_total", who] for who in NAMES})
 
 
-def of_series(series: Found) -> Total:
-    run: dict[str, int] = {}
-    learners: dict[str, int] = {}
-    for labels, value in series:
-        match labels:
-            case {"__name__": "islands_run_tokens_total"}:
-                run["tokens"] = int(value)
-            case {"__name__": "islands_run_merges_total"}:
-                run["merges"] = int(value)
-            case {"__name__": "islands_learner_tokens_total", "learner": learner}:
-                learners[learner] = int(value)
-    return total(run, learners)
+def all_told(text: str) -> bool:
+    return all(f"\n{name}" in text or name.startswith(UNTOLD) for name in BY_NAME)
 
 
 def of_page(lines: Sequence[bytes | str]) -> Total:
@@ -164,14 +154,9 @@ async def page_lines(folder: Path) -> list[str]:
     return lines
 
 
-async def of_pause(room: Room, folder: Path, prometheus: Prometheus | None) -> dict[str, Total]:
+async def of_pause(room: Room, folder: Path) -> dict[str, Total]:
     told = await control(room, "status", "--json")
-    scraped = {}
-    if prometheus is not None:
-        await asyncio.sleep(2 * SCRAPE_S)
-        scraped["prometheus"] = of_series(await prometheus.query('{__name__=~"islands_.*"}'))
     return {
-        **scraped,
         "status": of_status(await get(folder, STATUS)),
         "control": of_status(told.out),
         "metrics": of_metrics(await get(folder, METRICS)),
@@ -231,46 +216,28 @@ async def kill(room: Room, folder: Path, name: str) -> None:
     await room.wait(lambda: merges(folder) > seen + MERGES)
 
 
-async def empty(prometheus: Prometheus) -> list[str]:
-    """The metrics of the dashboard's expressions that have no series."""
-    found: list[str] = []
-    for panel in json.loads((ROOT / "deploy/grafana/islands.json").read_text())["panels"]:
-        for target in panel.get("targets", ()):
-            expression = evaluated(target["expr"])
-            if not await prometheus.query(expression):
-                found += re.findall(r"islands_\w+", expression)
-    assert found, "each has its own reason"
-    return found
-
-
 @pytest.mark.long("tests/run/test_one_total.py::test_after_a_hubs_death_all_of_a_folder_agrees")
 async def test_all_outputs_agree_to_the_token(tmp_path: Path) -> None:
     """A learner, the syncer and the hub are killed; in a pause and at the end all say the same.
 
-    Before the pause Prometheus has series for all of the dashboard, but for what is not told here.
+    Before the pause all metrics of the catalogue have samples, but for what is not told here.
     """
     folder = tmp_path / "run"
     config = write_config(tmp_path / "run.yaml", learners=3, run=RUN, evaluate_every_s=1.0)
     port = free_port()
     async with open_room(tmp_path) as room:
-        lacks = missing()
-        prometheus = None if lacks else Prometheus(room, {"run": Target(port)}, every_s=SCRAPE_S)
         first = room.start(
             *("islands.cli", "run", config, "--folder", folder, "--listen", f"{HOST}:{port}")
         )
         await room.wait(lambda: merges(folder) > MERGES)
         for name in ("learner-1", "syncer"):
             await kill(room, folder, name)
-        if prometheus is not None:
-            async with asyncio.timeout(LIMIT_S):  # rates need two scrapes after a restart
-                while True:
-                    lacking = await empty(prometheus)
-                    if all(name.startswith(UNTOLD) for name in lacking):
-                        break
-                    await asyncio.sleep(SCRAPE_S)
+        async with asyncio.timeout(LIMIT_S):
+            while not all_told(await get(folder, METRICS)):  # noqa: ASYNC110  nobody tells
+                await asyncio.sleep(1.0)
         await control(room, "pause")
         metrics = await rest(folder)
-        tokens = agreed(await of_pause(room, folder, prometheus))["tokens"]
+        tokens = agreed(await of_pause(room, folder))["tokens"]
         await room.wait(lambda: of_screen(first.out) == tokens)
         booked, fated = of_ledger(metrics)
         assert fated == FRAGMENTS * booked

@@ -1,28 +1,17 @@
 """Whoever comes to a run with something wrong is told one sentence; everybody else goes on."""
 
-import asyncio
-import contextlib
-import random
 import re
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from islands.protocol.identities import Role
-from islands.protocol.messages.membership import Join, Refused, RunSpecRequest
-from islands.protocol.messages.registry import MESSAGE_TYPES, PROTOCOL
-from messaging.envelope import Envelope
-from messaging.websocket.network import WebsocketNetwork
-from messaging.websocket.security import Secret
 from tests.integration.programs import (
-    LIMIT_S,
     Program,
     Room,
     hub_address,
-    logged,
     merges,
     pids,
     write_config,
@@ -47,8 +36,6 @@ class Reading(Sleeping):
         labels = {"corpus": Path("corpus.txt").read_text().strip()}
         return replace(plan, layout=layout_of(at.leaves, at.fragments, at.pattern, labels))
 '''
-
-WEBSOCKET_FRAME_OF_A_GIBIBYTE = bytes([0x82, 0xFF]) + (1 << 30).to_bytes(8) + bytes(4) + bytes(1024)
 
 
 @dataclass(slots=True)
@@ -209,101 +196,3 @@ async def test_a_hub_that_cannot_be_reached(run: Honest) -> None:
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         program = run.room.start("islands.learner", "--supervisor", address, "--wait_s", "1")
         await run.refuses(program, address, "within 1 s", code=1)
-
-
-# --- strangers at the hub's port ------------------------------------------------------------------
-
-
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-@contextlib.asynccontextmanager
-async def strangers(run: Honest, count: int) -> AsyncIterator[list[Streams]]:
-    found: list[Streams] = []
-    try:
-        for _ in range(count):
-            found.append(await asyncio.open_connection("127.0.0.1", run.port))  # noqa: PERF401
-        yield found
-    finally:
-        for _, writer in found:
-            writer.transport.abort()
-        await asyncio.gather(*(w.wait_closed() for _, w in found), return_exceptions=True)
-
-
-async def shown_out(streams: Streams) -> bytes:
-    """Wait until the hub ends a connection; what it said."""
-    said = b""
-    async with asyncio.timeout(LIMIT_S):
-        with contextlib.suppress(ConnectionError):
-            while piece := await streams[0].read(1 << 16):
-                said += piece
-    return said
-
-
-async def upgrade(run: Honest, streams: Streams, name: str) -> None:
-    """Open a session as far as the token goes."""
-    headers = {
-        "Host": "127.0.0.1",
-        "Upgrade": "websocket",
-        "Connection": "Upgrade",
-        "Sec-WebSocket-Version": "13",
-        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
-        "Authorization": Secret.read(run.token).header(),
-        "Islands-Protocol": "1",
-        "Islands-Name": name,
-    }
-    lines = [f"{key}: {value}" for key, value in headers.items()]
-    streams[1].write("\r\n".join(["GET /supervisor HTTP/1.1", *lines, "", ""]).encode())
-    answer = await streams[0].readuntil(b"\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 101"), answer
-
-
-@pytest.mark.parametrize("with_token", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(
-    "data",
-    [random.Random(0).randbytes(1 << 16), WEBSOCKET_FRAME_OF_A_GIBIBYTE],
-    ids=["random bytes", "a frame of 1 GiB"],
-)
-async def test_nonsense_at_the_port(
-    data: bytes,
-    with_token: bool,  # noqa: FBT001  a parameter of the test
-    run: Honest,
-) -> None:
-    async with strangers(run, 1) as [streams]:
-        if with_token:
-            await upgrade(run, streams, "stranger")
-        streams[1].write(data)
-        await shown_out(streams)
-    await run.goes_on()
-
-
-async def test_messages_that_no_member_would_send(run: Honest) -> None:
-    token = Secret.read(run.token)
-    network = WebsocketNetwork(MESSAGE_TYPES, secret=token)
-    link = await network.dial(run.address, local="stranger")
-    try:
-        for number, body in enumerate(
-            (
-                RunSpecRequest(99, Role.LEARNER, "stranger"),
-                Join(PROTOCOL, "another run", Role.LEARNER, "stranger", "0" * 32),
-                Join(PROTOCOL, "test", Role.LEARNER, "stranger", "0" * 32),
-            )
-        ):
-            link.send(Envelope("stranger", link.remote, number + 1, body))
-            async with asyncio.timeout(LIMIT_S):
-                answer = (await link.receive()).body
-            assert isinstance(answer, Refused), answer
-            assert not answer.retry
-    finally:
-        await network.close()
-    await run.goes_on()
-
-
-@pytest.mark.long("tests/messaging/websocket/test_server.py::test_connections_are_bounded")
-async def test_an_honest_learner_joins_past_a_crowd_that_says_nothing(run: Honest) -> None:
-    async with strangers(run, 500):
-        honest = run.learner("--name", "honest")
-        await run.room.wait(lambda: logged(run.folder, "admitted", name="honest"))
-        honest.process.terminate()
-        assert await run.room.ended(honest) == 0
-    await run.goes_on()

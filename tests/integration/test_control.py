@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from islands.cli.control import answered, show, target_of, tell
-from islands.protocol.errors import RefusedError, UnreachableError, UserError
+from islands.protocol.errors import RefusedError, UserError
 from islands.protocol.identities import Incarnation, Phase, Role, Status
 from islands.protocol.membership import Credentials
 from islands.protocol.messages.control import Command, CommandAnswer, MemberFigures, Verb
@@ -34,12 +33,10 @@ MEMBER = MemberFigures(
 
 
 class Hub:
-    """Answers as a supervisor would, over a real socket; keeps what it was told."""
+    """Answers as a supervisor would, over a real socket."""
 
     def __init__(self, folder: Path, token: str | None) -> None:
         self.folder = folder
-        self.heard: list[Command] = []
-        self.answers = True
         self.status = b""
         secret = None if token is None else Secret(token)
         self._network = WebsocketNetwork(MESSAGE_TYPES, secret=secret)
@@ -66,18 +63,14 @@ class Hub:
             except LinkClosed:
                 continue
             assert isinstance(wish, Command)
-            self.heard.append(wish)
             genuine = self._credentials.proven("operator", wish.proof)
             if not genuine:
                 body: object = Refused("operator", "not made with the run's key", retry=False)
             else:
-                body = CommandAnswer(wish.verb is not Verb.ADD, f"{wish.verb} heard", (MEMBER,))
+                body = CommandAnswer(done=True, told=f"{wish.verb} heard", members=(MEMBER,))
             status = (memoryview(self.status),) if genuine and self.status else ()
-            if self.answers:
-                lane = Lane.BULK if status else Lane.CONTROL
-                link.send(Envelope("supervisor", link.remote, 1, body, status), lane)
-            else:
-                link.close("going down")
+            lane = Lane.BULK if status else Lane.CONTROL
+            link.send(Envelope("supervisor", link.remote, 1, body, status), lane)
 
 
 @asynccontextmanager
@@ -88,21 +81,6 @@ async def hub(folder: Path, token: str | None = None) -> AsyncIterator[Hub]:
         yield made
     finally:
         await made.close()
-
-
-async def test_the_folder_of_a_run_is_enough(tmp_path: Path) -> None:
-    async with hub(tmp_path) as there:
-        target = target_of(OperatorOptions(folder=tmp_path))
-        assert await tell(target, Verb.DRAIN, "learner-0", 1) == CommandAnswer(
-            done=True, told="drain heard", members=(MEMBER,)
-        )
-        answer = await tell(target, Verb.ADD, "", 3)
-    assert (answer.done, answer.told) == (False, "add heard")
-    assert [(wish.verb, wish.target, wish.count) for wish in there.heard] == [
-        (Verb.DRAIN, "learner-0", 1),
-        (Verb.ADD, "", 3),
-    ]
-    assert all(KEY not in wish.proof for wish in there.heard)
 
 
 async def test_the_token_of_the_folder_opens_the_door(
@@ -116,17 +94,6 @@ async def test_the_token_of_the_folder_opens_the_door(
         (tmp_path / "token").write_text(TOKEN + "\n")
         (tmp_path / "token").chmod(0o600)
         assert (await tell(target_of(options), Verb.STATUS, "", 1)).done
-
-
-async def test_of_several_addresses_the_first_that_answers_is_told(tmp_path: Path) -> None:
-    async with hub(tmp_path) as there:
-        target = target_of(OperatorOptions(folder=tmp_path))
-        dead = "ws://127.0.0.1:9/supervisor"
-        both = replace(target, addresses=(dead, *target.addresses))
-        assert (await tell(both, Verb.PAUSE, "", 1)).done
-        there.answers = False
-        with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:9.*did not answer.*going down"):
-            await tell(both, Verb.PAUSE, "", 1)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"run": "x"}'])

@@ -234,32 +234,6 @@ async def test_old_bytes_never_reach_a_newer_session() -> None:
         assert not new.far.closed
 
 
-async def test_a_reader_that_stops_is_skipped_and_may_go_on() -> None:
-    settings = replace(SMALL, bulk_capacity=4)
-    async with open_room(settings) as room:
-        session = await room.open_session()
-        buffer = (memoryview(bytes(1 << 18)),)
-        taken, refusals = [], 0
-        async with asyncio.timeout(LIMIT_S):
-            for number in range(100_000):
-                if session.near.send(probe(number, buffer), Lane.BULK):
-                    taken.append(number)
-                    refusals = 0
-                    continue
-                refusals += 1
-                if refusals > 200:
-                    break
-                await asyncio.sleep(0.001)  # lets what was taken travel
-        assert len(taken) < 100
-        assert not session.near.closed
-        assert session.near.send(probe(100_000))
-        got = [envelope.id for envelope in await receive_all(session.far, len(taken) + 1)]
-        assert 100_000 in got
-        assert [number for number in got if number != 100_000] == taken
-        assert session.near.send(probe(100_001, buffer), Lane.BULK)
-        assert (await receive_all(session.far, 1))[0].id == 100_001
-
-
 class Caller:
     """A dialler that beats, and counts the answers."""
 

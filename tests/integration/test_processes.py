@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import importlib.util
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -50,7 +49,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 SLEEPING: dict[str, object] = {"step_s": 0.02, "megabytes": 0.25}
 PAIR = ("learner-0", "learner-1")
-AWAY_S = 6.0
 
 
 def fleet(
@@ -467,6 +465,8 @@ async def test_a_closed_terminal_ends_a_run_in_order(tmp_path: Path) -> None:
         assert await run.wait() == 0
         assert pids(folder) == {}
     assert [end["error"] for end in logged(folder, "process_ended", actor="hub")] == [""] * 2
+    assert str(islands.described(folder)["reason"]).startswith("stopped")
+    assert islands.load(folder)
 
 
 def drained(terminal: int) -> bool:
@@ -475,22 +475,6 @@ def drained(terminal: int) -> bool:
         while os.read(terminal, 65536):
             pass
     return True
-
-
-async def test_ctrl_c_leaves_a_final_file(tmp_path: Path) -> None:
-    async with open_room(tmp_path) as room:
-        folder = tmp_path / "run"
-        config = write_config(tmp_path / "run.yaml", learners=1)
-        program = room.start("islands.cli", "run", config, "--folder", folder)
-        await room.wait(lambda: merges(folder) > 2)
-        program.process.send_signal(signal.SIGINT)
-        assert await room.ended(program) == 0, program
-    told = islands.described(folder)
-    assert str(told["reason"]).startswith("stopped")
-    assert isinstance(told["tokens"], int)
-    assert told["tokens"] > 0
-    assert told["task"] == "islands.lab.toys.toy_workload:Sleeping"
-    assert islands.load(folder)
 
 
 async def test_a_hub_is_ready_once_its_syncer_has_read_its_journal(tmp_path: Path) -> None:
@@ -531,41 +515,6 @@ async def test_a_second_start_is_refused_while_the_first_one_lives(tmp_path: Pat
         first.process.kill()
         first.process.wait()
         journal_disk(tmp_path / "run").close()
-
-
-async def swap(hub: WatchedHub, source: Path, target: Path) -> None:
-    """Kill the syncer, and while it is away replace one folder by a copy of the other."""
-    hub.cluster.hold("syncer", AWAY_S)
-    hub.launcher.kill("syncer")
-    await hub.wait_until(lambda: "syncer" not in hub.launcher, LIMIT_S)
-    await asyncio.to_thread(shutil.rmtree, target, ignore_errors=True)
-    await asyncio.to_thread(shutil.copytree, source, target)
-    await hub.wait_merge_of(PAIR, LIMIT_S)
-
-
-@pytest.mark.long(
-    "tests/lab/world/test_lost_folder.py::test_a_copy_from_before_another_start_ends_once_and_then_goes_on"
-)
-async def test_a_run_goes_on_from_a_copy_of_its_journal(tmp_path: Path) -> None:
-    """The copy of its epoch beside the folder tells of the starts since, so it begins a later one.
-
-    Learners hold what it has never heard of, so they begin a new account.
-    """
-    folder, copy = tmp_path / "run", tmp_path / "copy"
-    hub = fleet(folder, budget_tokens=None)
-    async with running(hub) as run:
-        await hub.wait_merge_of(PAIR, LIMIT_S)
-        await swap(hub, folder / "journal", copy)
-        merged = len(hub.merges)
-        await hub.wait_until(lambda: len(hub.merges) > merged + 8, LIMIT_S)
-        await swap(hub, copy, folder / "journal")
-        await stop(folder)
-        summary = await end_of(run)
-    assert imbalance(summary) == 0
-    ends = [end for end in logged(folder, "process_ended", actor="hub") if end["error"]]
-    assert [end["name"] for end in ends] == ["syncer"] * 2
-    assert [str(end["error"]).partition(":")[0] for end in ends] == ["killed by SIGKILL"] * 2
-    assert summary["reason"] == "stopped by an operator"
 
 
 # --- every role a command of its own --------------------------------------------------------------

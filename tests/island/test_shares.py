@@ -3,7 +3,6 @@
 import asyncio
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -60,15 +59,6 @@ def test_a_value_is_complete_once_every_host_gave_its_share() -> None:
     gathering.add(0, third)
     assert gathering.complete() == [third, first]
     assert gathering.complete() is None
-
-
-@pytest.mark.parametrize("hosts", [1, 3])
-def test_the_number_of_hosts_decides(hosts: int) -> None:
-    gathering = Gathering(hosts)
-    for rank in range(hosts):
-        assert gathering.complete() is None
-        gathering.add(rank, memoryview(b"x"))
-    assert gathering.complete() == [memoryview(b"x")] * hosts
 
 
 @virtual

@@ -263,22 +263,6 @@ def test_arrays_of_an_announced_step_are_left_alone_at_the_end() -> None:
     assert loop.run.params == params
 
 
-def test_boundaries_without_a_step_book_none() -> None:
-    loop = Loop(steps=1)
-    with loop.run as run:
-        params = run.params
-        for _ in range(50):
-            params = run.boundary(params)
-        loop.step()
-        params = run.boundary(params) if loop.booked else run.done(params)
-    assert loop.booked == loop.compute.boundary.steps == 1
-    loop = Loop()
-    with loop.run as run:
-        run.done(run.boundary(run.params))
-    assert loop.booked == 0
-    assert len(loop.background.told) == 1
-
-
 def test_an_error_of_the_learner_is_raised_whenever_it_is_told() -> None:
     loop = Loop()
     error = RefusedError("another layout")

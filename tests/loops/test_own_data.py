@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.loops.own_data import LeasedBatches
-from islands.protocol.errors import SettingsError, TaskError
+from islands.protocol.errors import SettingsError
 from islands.protocol.identities import Incarnation, LearnerName, Lease, Phase
 from islands.protocol.messages.training import Progress
 from islands.protocol.syncer.leases import LeaseBook
@@ -160,15 +160,6 @@ def test_a_lease_that_is_lost_is_not_read() -> None:
     data.follow((Lease(0, 2, 0),))
     assert data.ready()
     np.testing.assert_array_equal(data.take(), PLAN.members(ShardKey(0, 2))[:10])
-
-
-def test_one_batch_is_taken_for_a_step() -> None:
-    """A second one would be trained on before it was announced."""
-    data = followed(Lease(0, 0, 0), Lease(0, 1, 0))
-    assert data.ready()
-    data.take()
-    with pytest.raises(TaskError, match="a second batch was taken for one step"):
-        data.take()
 
 
 @pytest.mark.parametrize("size", [-1, 0, 15])

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from islands.numerics.gossip import Values, average_step, noloco_step
 from islands.protocol.errors import InvariantError
@@ -48,20 +46,6 @@ def test_groups_of_any_size_agree_with_the_oracle(size: int) -> None:
             np.testing.assert_allclose(value, judge.slow[i], rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(moment, judge.momentum[i], rtol=1e-4, atol=1e-5)
         slow, momentum = judge.slow.astype(np.float32), judge.momentum.astype(np.float32)
-
-
-@given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 2**32 - 1))
-def test_the_mean_of_a_group_moves_by_its_mean_momentum(size: int, n: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    rows = rng.standard_normal((3, size, n)).astype(np.float32)
-    shares = [Values(rows[0, i], rows[1, i]) for i in range(size)]
-    steps = [
-        noloco_step(s, m, shares, decay=0.5, rate=0.7, pull=0.7)
-        for s, m in zip(shares, rows[2], strict=True)
-    ]
-    mean = np.mean([value for value, _ in steps], axis=0)
-    expected = rows[0].mean(axis=0) + 0.5 * rows[2].mean(axis=0) - 0.7 * rows[1].mean(axis=0)
-    np.testing.assert_allclose(mean, expected, atol=1e-5)
 
 
 def test_shares_are_left_as_they_are() -> None:

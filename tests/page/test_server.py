@@ -289,10 +289,9 @@ async def test_a_viewer_that_reads_nothing_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "NEWEST_BYTES", 2**26)
-    async with (
-        hub_of(make_run(tmp_path / "run", 8000)) as hub,
-        aiohttp.ClientSession() as session,
-    ):
+    folder = make_run(tmp_path / "run", 5)
+    lengthen(folder, LONG_BYTES)
+    async with hub_of(folder) as hub, aiohttp.ClientSession() as session:
         with monkeypatch.context() as soon:
             soon.setattr(server, "SEND_S", 0.2)
             slow = await session.ws_connect(hub.place + "live", protocols=[PROTOCOL, KEY])

@@ -75,11 +75,6 @@ def test_the_file_says_what_it_is(folder: Path) -> None:
     assert settings["seed"] == 3
 
 
-def test_another_run_starts_from_it(folder: Path) -> None:
-    values = read_values(folder / "final.safetensors", LAYOUT)
-    assert [value[0] for value in values] == [0.5, 0.5]
-
-
 @pytest.mark.parametrize(
     ("like", "sentence"),
     [

@@ -165,15 +165,6 @@ def test_a_recovery_that_nobody_waits_for_any_more_ends(tmp_path: Path) -> None:
     assert disk.read_bytes.total() < FRAGMENT_BYTES
 
 
-def test_a_lost_epoch_file_does_not_bring_an_old_epoch_back(tmp_path: Path) -> None:
-    Writer(tmp_path)
-    for path in sorted(tmp_path.glob("epoch.*")):
-        path.unlink()
-    journal = Journal(RealDisk(tmp_path), FRAGMENTS)
-    journal.take_over()
-    assert journal.epoch == 2
-
-
 def test_a_journal_of_another_version_of_this_program_is_named(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.journal.write(writer.durable.sequence + 1, b'{"epoch": "another kind"}', None, None, {})

@@ -12,9 +12,7 @@ from messaging.actors.scope import Scope
 from messaging.codec.limits import Limits
 from messaging.envelope import Envelope
 from messaging.errors import EncodeError, LinkClosed, LocalFault
-from messaging.links.dialer import Dialer
-from messaging.links.link import Lane, Link
-from messaging.links.link_state import DialSettings
+from messaging.links.link import Lane
 from messaging.websocket.link import WebsocketLink
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.settings import WebsocketSettings
@@ -182,43 +180,6 @@ async def test_large_payloads_cross_both_ways_at_once(network: WebsocketNetwork)
                 envelope = await link.receive()
                 got[envelope.id] = envelope.payload
             assert got == {9: (), 0: payload, 1: payload, 2: payload}
-
-
-async def test_dialler_finds_a_restarted_listener() -> None:
-    hub = await opened()
-    port = hub.port
-    dialler = WebsocketNetwork([Probe])
-    heard: asyncio.Queue[str] = asyncio.Queue()
-
-    def on_open(link: Link) -> None:
-        heard.put_nowait(f"open {link.remote}")
-
-    def on_close(_: Link, reason: str) -> None:
-        heard.put_nowait(f"close {reason}")
-
-    caller = Dialer(
-        dialler,
-        hub.listen("hub").address,
-        local="near",
-        on_open=on_open,
-        on_envelope=lambda _, envelope: heard.put_nowait(f"envelope {envelope.id}"),
-        on_close=on_close,
-        rng=random.Random(0),
-        settings=DialSettings(backoff_first_s=0.01, backoff_longest_s=0.05),
-    )
-    async with Scope() as scope:
-        scope.spawn(caller.run(), "dialer")
-        assert await heard.get() == "open hub"
-        await hub.close()
-        assert (await heard.get()).startswith("close closed by hub: ")
-        hub = WebsocketNetwork([Probe])
-        await hub.open(LOOPBACK, port)
-        listener = hub.listen("hub")
-        assert await heard.get() == "open hub"
-        (await listener.accept()).send(probe(7))
-        assert await heard.get() == "envelope 7"
-    await dialler.close()
-    await hub.close()
 
 
 async def test_chunks_beyond_the_largest_frame_are_refused() -> None:
