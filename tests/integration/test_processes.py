@@ -585,8 +585,10 @@ async def test_who_shows_no_certificate_is_not_let_in(tmp_path: Path) -> None:
     made = make_certificates(tmp_path)
     config, token = write_config(tmp_path / "run.yaml"), make_token(tmp_path)
     own = ("--tls_certificate", made.server, "--tls_key", made.server_key)
-    shown = ("--tls_ca", made.authority, "--tls_certificate", made.client)
-    shown += ("--tls_key", made.client_key)
+    shown = (
+        *("--tls_ca", made.authority, "--tls_certificate", made.client),
+        *("--tls_key", made.client_key),
+    )
     async with open_room(tmp_path) as room:
         hub = room.start(
             *("islands.syncer", "--config", config, "--folder", "run", "--token_file", token),

@@ -7,6 +7,7 @@ import pytest
 
 from islands.protocol.identities import Fate, LearnerName, Phase, Status, Version
 from islands.protocol.messages.membership import Refused, Stop
+from islands.protocol.messages.training import FinalRound
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import BeginMerge, Exit, FinishRun

@@ -235,7 +235,11 @@ def three_merged(held: ValueStore, fragment: int, number: int) -> None:
     before, parts = Version(1, number - 1), list[MergePart]()
     for name in ("ana", "ben", "eve"):
         ticket = Ticket(1, number, LearnerName(name), WHO)
-        held.hold(ticket, 0, measure(rng.standard_normal(part.size, np.float32), part.units))
+        held.hold(
+            ticket,
+            0,
+            measure(rng.standard_normal(part.size, np.float32), part.units(MergeRule.AVERAGE)),
+        )
         parts.append(MergePart(ticket, 0, before, 8, 2, 1.0))
     held.merge(BeginMerge(FragmentIndex(fragment), number, before, Version(1, number), (*parts,)))
     for each in parts:
