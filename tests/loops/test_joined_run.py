@@ -339,10 +339,10 @@ def test_an_error_in_a_boundary_ends_the_loop_and_nothing_is_adopted_after_it() 
 
     loop.background.leaving = come
     loop.adopt(2)
-    loop.model.adopting = deleted
+    loop.model.adopting, given = deleted, loop.parameters.given
     with pytest.raises(TaskFailedError, match="a was deleted"), loop.run as run:
         run.boundary(run.params)
-    assert adopted == []
+    assert (adopted, loop.parameters.given) == ([], given)
     assert loop.run.over
     assert loop.background.reasons == ["its loop ended by TaskFailedError"]
 
