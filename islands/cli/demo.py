@@ -114,9 +114,10 @@ async def _demo(hub: "Coordinator", options: DemoOptions) -> int:
     if summary is None:
         return 0
     screen.conclude(hub.folder.figures, summary)
-    sample = await asyncio.to_thread(_sample, hub)
-    screen.say(f"\nWhat the model writes after {PROMPT.decode()!r}:\n")
-    screen.console.print(sample, markup=False, highlight=False)
+    if hub.has_final_values:
+        sample = await asyncio.to_thread(_sample, hub)
+        screen.say(f"\nWhat the model writes after {PROMPT.decode()!r}:\n")
+        screen.console.print(sample, markup=False, highlight=False)
     screen.offer(hub)
     if not options.compare:
         screen.say("    islands demo --compare\n        the same, and data-parallel training")

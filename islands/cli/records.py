@@ -1,4 +1,4 @@
-"""What the folders of runs tell: `islands plot` and `report`, side by side, and `islands logs`."""
+"""Commands that read the folders of runs: `islands plot`, `report` and `logs`."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""What a run has cost, by island and region, as JSON and as a table; for a million merged tokens.
+"""The cost of a run, by island and region, as JSON and as a table; for a million merged tokens.
 
 An hour is paid for as long as an island was placed, whether it stepped or not; traffic by its
 bytes, at the price of the region that they leave. Money for tokens that were lost is in proportion

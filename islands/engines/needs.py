@@ -1,4 +1,4 @@
-"""What an island needs of its engine: one entry of the table `islands` in the file of a run.
+"""The needs of an island: one entry of the table `islands` in the file of a run.
 
 islands:
   site:

@@ -1,4 +1,4 @@
-"""Whether a host that comes belongs to the island, and what the end of an island is to each host.
+"""The forming of an island: which hosts belong to it, and what its end is to each host.
 
 An island's processes end together. Only the host whose process caused that counts it as a failure
 of its own (`host_watchdog.py`): otherwise each would be given up for the failures of all others.

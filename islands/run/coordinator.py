@@ -488,7 +488,7 @@ class Coordinator:
     async def _conclude(self, of_syncer: SyncerShare) -> Summary:
         found: dict[str, float] = {}
         self.folder.settle(of_syncer)
-        if (self.settings.folder / FINAL_FILE).exists():
+        if self.has_final_values:
             last = await asyncio.to_thread(self._evaluate_final)
             if isinstance(last, errors.IslandsError):
                 self.say_once(last)
@@ -518,6 +518,11 @@ class Coordinator:
                 await asyncio.sleep(DISK_RETRY_S)
             else:
                 return
+
+    @property
+    def has_final_values(self) -> bool:
+        """Whether the run came to an end, and had values."""
+        return (self.settings.folder / FINAL_FILE).exists()
 
     def final_values(self) -> list[NDArray[np.float32]]:
         """Read the final published values: one flat array per fragment."""

@@ -108,7 +108,7 @@ class LocalSystem(Workload):
         finally:
             await self._processes.wait_freed()
         assert summary is not None, "the budget is spent"
-        self.values = self.hub.final_values()
+        self.values = self.hub.final_values() if self.hub.has_final_values else []
         return summary
 
     def finish(self, reason: str) -> None:

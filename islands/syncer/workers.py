@@ -1,4 +1,4 @@
-"""What a syncer's host gives it: workers for heavy work, and callbacks.
+"""Workers for a syncer's heavy work, and the callbacks that its host gives it.
 
 Each kind of work has its own worker, so that none waits for another:
 

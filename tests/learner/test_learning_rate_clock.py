@@ -9,10 +9,10 @@ from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.world import LearnerHost, NumpyTrainers, World
 from islands.model.interfaces import PendingStep
+from islands.protocol.identities import SYNCER
 from islands.protocol.learner.schedule import FleetClock
 from islands.protocol.settings.run import RunSettings
 from messaging.simulation.virtual_time import run_virtual
-from tests.test_tidy import SYNCER
 
 
 def following(due_steps: float, *carried: tuple[int, float], epoch: int = 1) -> FleetClock:

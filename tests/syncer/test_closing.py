@@ -7,7 +7,6 @@ import pytest
 
 from islands.protocol.identities import Fate, LearnerName, Phase, Status, Version
 from islands.protocol.messages.membership import Refused, Stop
-from islands.protocol.messages.training import FinalRound
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import BeginMerge, Exit, FinishRun
@@ -51,10 +50,25 @@ def test_a_run_that_has_no_values_yet_ends_too(names: tuple[str, ...]) -> None:
     for name in names:
         bench.hello(name)
     bench.do(events.StopRequested("enough"))
-    assert bench.sent(FinalRound) == [FinalRound(1, "enough") for _ in names]
-    for each in (bench, Bench(SETTINGS, fragments=4, durable=bench.core.durable, epoch=2)):
-        pass_time(each, 2 * SETTINGS.timing.final_s)
-        assert stage_of(each) is ClosingStage.FINISHED
+    if names:
+        bench.seed()
+    assert bench.closing.reason == "enough"
+    for name in names:
+        finish_adopting(bench, name)
+    pass_time(bench, 2 * SETTINGS.timing.final_s)
+    assert stage_of(bench) is ClosingStage.FINISHED
+    assert bench.core.seeded is bool(names)
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_values_that_a_member_holds_are_awaited_before_the_end(*, returns: bool) -> None:
+    bench = Bench(SETTINGS, fragments=4, returns_s=60.0)
+    bench.do(events.StopRequested("enough"))
+    assert stage_of(bench) is None
+    if returns:
+        bench.hello("ana")
+    bench.tick(after_s=61.0)
+    assert (stage_of(bench) is None) is returns
 
 
 def test_a_restarted_syncer_waits_for_those_who_have_yet_to_come_back() -> None:

@@ -152,17 +152,10 @@ def test_who_becomes_eligible_while_a_round_waits_is_asked_too() -> None:
     assert merged(bench) == ["ana", "ben"]
 
 
-@pytest.mark.parametrize("quorum", [AUTO, None])
-@pytest.mark.parametrize("away", [False, True])
-def test_who_has_yet_to_adopt_is_awaited(quorum: Automatic | None, *, away: bool) -> None:
-    """It is asked as soon as it has; else two learners of fast steps would take turns for ever.
-
-    It lacks the value that has its last contribution, or was away and has none that is kept.
-    """
-    bench = measured(replace(PACED, quorum=quorum, staleness_max=0), ana=0.5, ben=0.5)
-    bench.view("ben", Status.SUSPECT if away else Status.LIVE)
+def test_who_has_yet_to_adopt_its_last_contribution_is_awaited() -> None:
+    """It is asked as soon as it has; else two learners of fast steps would take turns for ever."""
+    bench = measured(ana=0.5, ben=0.5)
     bench.commit(opened(bench))
-    bench.view("ben", Status.LIVE)
     bench.adopt("ana")
     (ana,) = opened(bench)
     bench.answer(ana)
@@ -172,18 +165,6 @@ def test_who_has_yet_to_adopt_is_awaited(quorum: Automatic | None, *, away: bool
     (ben,) = bench.pulls()
     bench.answer(ben)
     assert merged(bench) == ["ana", "ben"]
-
-
-def test_who_never_adopts_is_given_up() -> None:
-    bench = measured(replace(PACED, quorum=None), ana=0.5, ben=0.5)
-    bench.commit(opened(bench))
-    bench.adopt("ana")
-    (ana,) = opened(bench)
-    bench.answer(ana)
-    bench.tick(after_s=9.9)
-    assert merged(bench) == []
-    bench.tick(after_s=0.2)
-    assert merged(bench) == ["ana"]
 
 
 def test_who_declines_is_waited_for_no_longer() -> None:

@@ -78,8 +78,8 @@ class Limits:
 
     Values may be sent `to_contributors` alone, the tape may have to show the end of the run
     (`must_finish`), and rounds may ask all that are eligible (`paced`), or wait for all of like
-    speed while no adoption discards work (`awaits`). After `report_late_s` the syncer knows what a
-    learner recorded.
+    speed while no adoption discards work and a base may be a version behind (`awaits`). After
+    `report_late_s` the syncer knows what a learner recorded.
     """
 
     fragment_elements: tuple[int, ...]
@@ -111,7 +111,7 @@ class Limits:
         """Return what a run of these settings must keep; its timers may be `late_s` late."""
         sizes = tuple(fragment.size for fragment in layout.fragments)
         paced = settings.trigger is Trigger.PACE and not settings.gossip.on
-        keeps = settings.adoption is Adoption.DELAY_CORRECTED
+        keeps = settings.adoption is Adoption.DELAY_CORRECTED and settings.staleness_max > 0
         return cls(
             fragment_elements=sizes,
             open_rounds_max=settings.open_rounds_max(len(sizes)),

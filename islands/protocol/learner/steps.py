@@ -26,6 +26,8 @@ from islands.protocol.tape.learner_entries import NO_DONOR
 ADOPTING_MAX = 4
 """Updates per fragment that wait for a boundary; compute adopts the newest of them."""
 
+REPLACED = "a newer pull of its fragment came"
+
 
 def allow(memory: LearnerMemory) -> None:
     """Let compute step if every fragment is adopted and nothing forbids it."""
@@ -229,8 +231,6 @@ def on_adopted(memory: LearnerMemory, event: ValueAdopted) -> None:
     if further or not whole:
         allow(memory)
 
-
-REPLACED = "a newer pull of its fragment came"
 
 # --- the seed -----------------------------------------------------------------------------------
 

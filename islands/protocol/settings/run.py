@@ -117,7 +117,8 @@ class RunSettings:
         trigger: what opens a round: the `pace` of all learners, which are then asked together, or a
             `learner` that has done its H steps, which is asked alone, merged at once, and gets the
             value; so do who joins, and whose base is too old.
-        staleness_max: most versions by which a contribution's base may be behind.
+        staleness_max: most versions by which a contribution's base may be behind; 0 leaves out a
+            learner whose step is longer than a round.
         outer: settings of the outer optimizer.
         gossip: with whom learners exchange values directly, instead of being merged by a syncer.
         precision: element type of contributions on the wire; `int8`, `fp4` and `two_bit` have

@@ -22,6 +22,7 @@ from islands.protocol.messages.training import FinalRound, Paused
 from islands.protocol.syncer import events
 from islands.protocol.syncer.accounts import end_unsettled
 from islands.protocol.syncer.actions import Exit, FinishRun
+from islands.protocol.syncer.commits import values_may_come
 from islands.protocol.syncer.journalling import TIME
 from islands.protocol.syncer.members import BUSY, LearnerRecord, unready_because
 from islands.protocol.syncer.memory import EVENTS, Closing, ClosingStage, SyncerMemory
@@ -33,7 +34,7 @@ from islands.protocol.tape import member_entries, round_entries
 
 def advance_closing(core: SyncerMemory, now_s: float) -> None:
     if core.closing is None:
-        reason = _due(core)
+        reason = _due(core, now_s)
         if reason is None:
             return
         begin_closing(core, reason, now_s)
@@ -65,9 +66,10 @@ def advance_closing(core: SyncerMemory, now_s: float) -> None:
 
 
 @EVENTS.handles(events.StopRequested)
-def on_stop_requested(core: SyncerMemory, event: events.StopRequested, now_s: float) -> None:
+def on_stop_requested(core: SyncerMemory, event: events.StopRequested, _now_s: float) -> None:
+    """End the run: at once, or as soon as the values are there that somebody is to give."""
     if core.closing is None:
-        begin_closing(core, event.reason, now_s)
+        core.durable.stopping = event.reason
 
 
 @EVENTS.handles(events.SupervisorLinkChanged)
@@ -103,11 +105,11 @@ def resume_end(core: SyncerMemory, now_s: float) -> None:
     core.closing = Closing(core.durable.finished, now_s, now_s, [], ClosingStage.CUTTING)
 
 
-def _due(core: SyncerMemory) -> str | None:
-    if core.durable.stopping is not None:
-        return core.durable.stopping
-    if not core.seeded:
+def _due(core: SyncerMemory, now_s: float) -> str | None:
+    if not core.seeded and values_may_come(core, now_s):
         return None
+    if core.durable.stopping is not None or not core.seeded:
+        return core.durable.stopping
     limit_s = core.settings.budget_s
     if limit_s is not None and core.durable.elapsed_s >= limit_s:
         return TIME

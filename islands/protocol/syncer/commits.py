@@ -42,6 +42,14 @@ SEED_REPEATS = 5
 asked."""
 
 
+def values_may_come(core: SyncerMemory, now_s: float) -> bool:
+    """Return whether a file is read, a learner was asked, or members may bring what they hold."""
+    versions = core.versions
+    unread = versions.initial and versions.read is None
+    returns = versions.returns_until_s is not None and now_s < versions.returns_until_s
+    return versions.seeding is not None or unread or returns
+
+
 def request_seed(core: SyncerMemory, now_s: float) -> None:
     """Ask for version 0 if the run has none: a member that outlived its journal, or any learner.
 
@@ -49,12 +57,9 @@ def request_seed(core: SyncerMemory, now_s: float) -> None:
     offer was refused is asked again only after the others.
     """
     versions = core.versions
-    unread = versions.initial and versions.read is None
-    if core.seeded or versions.seeding is not None or unread:
+    if core.seeded or core.closing is not None or values_may_come(core, now_s):
         return
     returns_until_s = versions.returns_until_s
-    if returns_until_s is not None and now_s < returns_until_s:
-        return
     able = []
     if core.any_learner("seed", _may_seed):
         known = (core.members.learners[name] for name in core.names())
@@ -362,7 +367,7 @@ def is_owed(core: SyncerMemory, learner: LearnerRecord, fragment: int) -> bool:
         over = fragment not in closing.left and fragment not in core.rounds.open
         if over:
             return True
-    return not is_enough(core, learner, fragment, learner.holds(fragment))
+    return not _is_enough(core, learner, fragment, learner.holds(fragment))
 
 
 def is_under_way(core: SyncerMemory, learner: LearnerRecord, fragment: int) -> bool:
@@ -376,10 +381,10 @@ def is_under_way(core: SyncerMemory, learner: LearnerRecord, fragment: int) -> b
     if not sent.times:
         return False  # it was sent over an earlier link
     adopted = held is not None and held >= sent.version
-    return not adopted and is_enough(core, learner, fragment, sent.version)
+    return not adopted and _is_enough(core, learner, fragment, sent.version)
 
 
-def is_enough(
+def _is_enough(
     core: SyncerMemory, learner: LearnerRecord, fragment: int, base: Version | None
 ) -> bool:
     merged = core.durable.ledger.merged_version(learner.name, fragment)

@@ -1,4 +1,4 @@
-"""The journal: when it is written, what it holds, and whether a run may be resumed from that.
+"""The journal: when it is written, what it holds (who has ended, too), and who may resume from it.
 
 A record holds all metadata: one account per learner and fragment. So a fragment's record, which is
 written at once with its new version, makes all other changes durable too. All other changes

@@ -1,4 +1,4 @@
-"""Members: what the syncer knows of each learner, totals over all of them, and who has ended.
+"""Members: what the syncer knows of each learner, when one may be asked, totals over all of them.
 
 No rule may look at all learners after every event: a run has thousands of each. So `LearnerIndex`
 has totals, `rounds.py` the ranks of the ready ones, and `Witness` the learner for which a condition

@@ -11,21 +11,13 @@ Deviation: there, transfers of several learners may overlap; here rounds of one 
 from math import inf
 from statistics import fmean, median_low
 
-from islands.protocol.identities import (
-    Fate,
-    FragmentIndex,
-    LearnerName,
-    Phase,
-    Role,
-    Ticket,
-    Version,
-)
+from islands.protocol.identities import Fate, FragmentIndex, LearnerName, Role, Ticket, Version
 from islands.protocol.messages.training import Contribution, PullFragment
 from islands.protocol.settings.choices import Automatic, LearnerWaits
 from islands.protocol.syncer.actions import BeginMerge, MergePart
-from islands.protocol.syncer.commits import asks_all, in_time_fraction, is_enough
+from islands.protocol.syncer.commits import asks_all, in_time_fraction
 from islands.protocol.syncer.contribution_admission import Refusal, refuse
-from islands.protocol.syncer.members import LearnerRecord, unready_because
+from islands.protocol.syncer.members import NOT_ADOPTED, LearnerRecord
 from islands.protocol.syncer.memory import SyncerMemory
 from islands.protocol.syncer.rounds import Admitted, Round, Stage
 from islands.protocol.syncer.timeouts import NAMED_MOST, Patience, grace_s, patience
@@ -106,18 +98,9 @@ def open_round(
         ask(core, round_, core.members.learners[name], now_s)
     for name, reason in left_out.items():
         learner = core.members.learners[name]
-        awaits = waits is None or waits.awaits(learner.exchange.usual_s)
-        if quorum is None and awaits and _needs_newest(core, learner, fragment):
+        if waits is not None and reason == NOT_ADOPTED and waits.awaits(learner.exchange.usual_s):
             round_.await_adoption_of(name)
         _record_left_out(core, learner, reason or "", now_s)
-
-
-def _needs_newest(core: SyncerMemory, learner: LearnerRecord, fragment: int) -> bool:
-    """Return whether a learner that steps may be asked once it has adopted what it was sent."""
-    if core.closing is not None or learner.phase is not Phase.STEPPING:
-        return False
-    held = learner.holds(fragment)
-    return unready_because(learner) is None and not is_enough(core, learner, fragment, held)
 
 
 def ask(core: SyncerMemory, round_: Round, learner: LearnerRecord, now_s: float) -> None:
@@ -173,10 +156,10 @@ def close_rounds(core: SyncerMemory, now_s: float) -> None:
 def _collect(core: SyncerMemory, round_: Round, now_s: float) -> None:
     """Ask who has become eligible; abandon or close a round that nobody else will join.
 
-    With K = all, it asks only while adoptions are awaited, or once nobody is awaited.
+    With K = all, it asks only once nobody is awaited.
     """
-    every = round_.quorum is None and round_.patience is None
-    if asks_all(core) and (not every or round_.adopting or not round_.awaited):
+    asks = round_.quorum is not None or round_.patience is not None or not round_.awaited
+    if asks and asks_all(core):
         _ask_newly_eligible(core, round_, now_s)
     if round_.awaited:
         return
@@ -196,14 +179,13 @@ def _complete_for_good(core: SyncerMemory, round_: Round) -> bool:
 
 def _give_up(core: SyncerMemory, round_: Round, now_s: float) -> None:
     """End a round's wait: with K = all, excuse silent learners; below K, abandon the round."""
-    silent = [*round_.waiting, *round_.adopting]
+    silent = round_.waiting
     if core.closing is not None:
         for name in silent:
             core.closing.give_up(name)
     if round_.quorum is None and round_.arrived and silent:
         for name in silent:
-            since_s = round_.asked_s.get(name, round_.opened_s)
-            round_.excuse(name, f"no answer within {now_s - since_s:.1f} s")
+            round_.excuse(name, f"no answer within {now_s - round_.asked_s[name]:.1f} s")
         return
     missing = "all" if round_.quorum is None else str(round_.quorum)
     abandon(core, round_, now_s, f"{len(round_.arrived)} of {missing} answers")

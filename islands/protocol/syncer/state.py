@@ -33,7 +33,7 @@ FIXED_POINT_LIMIT = 1000
 
 
 class SyncerState:
-    """One start of the syncer; `core` is its memory, which others read (`donors.route` writes it).
+    """One start of the syncer; `core` is its memory, which `sessions.route` writes, too.
 
     `durable` is what the journal held, under a higher epoch, or what `fresh` returns. With
     `initial`, version 0 is being read from a file if there is none. Peers may show `epoch_proof` to

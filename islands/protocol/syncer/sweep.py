@@ -40,6 +40,11 @@ from islands.protocol.syncer.timeouts import NAMED_MOST, Standing, doubled_s, wa
 from islands.protocol.tape.round_entries import NothingMerged, WaitsFor
 
 SWEEPS_PER_RESEND = 2
+STALLED_STEPS = 5
+GRACE_LIMITS = 2
+"""After so many limits a member that stands still is ended, if others want its tokens."""
+
+FIRST_STEPS = (Phase.JOINING, Phase.HEALING, Phase.COMPILING)
 
 
 @EVENTS.handles(Ticked)
@@ -143,13 +148,6 @@ def _why_nothing_merges(core: SyncerMemory, now_s: float) -> dict[str, str]:
 
 def _at_work(learner: LearnerRecord) -> bool:
     return learner.role is Role.LEARNER and learner.phase in TRAINING and learner.whole
-
-
-STALLED_STEPS = 5
-GRACE_LIMITS = 2
-"""After so many limits a member that stands still is ended, if others want its tokens."""
-
-FIRST_STEPS = (Phase.JOINING, Phase.HEALING, Phase.COMPILING)
 
 
 def look_at_members(core: SyncerMemory, now_s: float, late_s: float) -> None:

@@ -1,4 +1,4 @@
-"""How long the syncer waits, by measured times, and its watches over what is wrong for longer.
+"""Timeouts by measured times, and watches over what is wrong for longer: merges, divergence.
 
 =======================  =====================================================  =================
 what is waited for       how long                                               settings
