@@ -193,10 +193,7 @@ def test_no_hub_that_resumes_runs_code_that_the_folder_names(
 
 
 def test_a_folder_adds_nothing_to_where_code_is_searched(
-    canary: Canary,
-    tmp_path: Path,
-    refused: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
+    canary: Canary, tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`hub.json` tells folders of data; a task that the operator names is not found there."""
     monkeypatch.setenv(TASK_PATH, "")

@@ -13,14 +13,7 @@ import pytest
 from islands.cli.command import main
 from islands.cli.parsing import Common, parse
 from islands.lab.settings.fleets import GoodputOptions
-from islands.protocol.errors import (
-    REPLACED,
-    FencedError,
-    IslandsError,
-    OutdatedError,
-    SettingsError,
-    unusable,
-)
+from islands.protocol import errors
 from islands.protocol.settings.choices import Automatic, PaceBy
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
@@ -61,7 +54,7 @@ def read(options_class: type[T], *arguments: str) -> T:
 
 def refusal(options_class: type, *arguments: str) -> str:
     """The sentence with which a command line is refused."""
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(errors.SettingsError) as refused:
         read(options_class, *arguments)
     return str(refused.value)
 
@@ -348,12 +341,14 @@ def test_a_mistake_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str
     code = main(lambda *_: 0, RunOptions, given, program="islands run", description="")
     assert code == 2
     assert capsys.readouterr().err == ("islands run: learners is x; it must be a whole number\n")
-    with pytest.raises(SettingsError):
+    with pytest.raises(errors.SettingsError):
         main(lambda *_: 0, RunOptions, [*given, "--debug"], program="islands run", description="")
 
 
-def full(number: int) -> IslandsError:
-    return unusable("the run folder r cannot be written", OSError(number, os.strerror(number)))
+def full(number: int) -> errors.IslandsError:
+    return errors.unusable(
+        "the run folder r cannot be written", OSError(number, os.strerror(number))
+    )
 
 
 @pytest.mark.parametrize(
@@ -361,8 +356,8 @@ def full(number: int) -> IslandsError:
     [
         (None, 0),
         (KeyboardInterrupt(), 130),
-        (FencedError("a newer syncer owns the journal"), REPLACED),
-        (OutdatedError("this journal is an older copy"), 1),
+        (errors.FencedError("a newer syncer owns the journal"), errors.REPLACED),
+        (errors.OutdatedError("this journal is an older copy"), 1),
         (full(errno.ENOSPC), 1),
         (full(errno.EDQUOT), 1),
         (full(errno.EIO), 1),

@@ -52,8 +52,7 @@ class Island:
         )
         self.followers = {
             rank: IslandFollower(
-                HostHello(PROTOCOL, rank, HOSTS, f"host-{rank}", {}),
-                *(self.network, LEADER, scope),
+                HostHello(PROTOCOL, rank, HOSTS, f"host-{rank}", {}), *(self.network, LEADER, scope)
             )
             for rank in range(1, HOSTS)
         }

@@ -6,13 +6,7 @@ import pytest
 
 from islands.layout.fragments import plan
 from islands.layout.leaves import Leaf
-from islands.model.memory import (
-    compute_failure,
-    host_memory_bytes,
-    hub_lacks,
-    lacks_memory,
-    memory_told,
-)
+from islands.model import memory
 from islands.protocol.errors import TaskError, TaskFailedError
 from islands.protocol.settings.run import RunSettings
 
@@ -31,36 +25,36 @@ FULL = RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.\nBuff
     ],
 )
 def test_errors_of_memory_are_known(error: Exception, *, lacks: bool) -> None:
-    assert lacks_memory(error) is lacks
+    assert memory.lacks_memory(error) is lacks
 
 
 def test_a_learner_is_told_what_it_holds() -> None:
-    told = compute_failure(FULL, LAYOUT)
+    told = memory.compute_failure(FULL, LAYOUT)
     assert type(told) is TaskFailedError
     assert str(told).startswith("RuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 8 ")
     assert "1,000,000,000 parameters in 1 tensors" in str(told)
     assert "3.73 GiB over all devices" in str(told)
-    assert "this model on the devices" in str(compute_failure(MemoryError(), None))
+    assert "this model on the devices" in str(memory.compute_failure(MemoryError(), None))
     other = ValueError("no number")
-    assert compute_failure(other, LAYOUT) is other
+    assert memory.compute_failure(other, LAYOUT) is other
 
 
 def test_a_loop_of_ones_own_is_told_by_the_same_words() -> None:
     with (
         pytest.raises(TaskError, match="holds the published values once"),
-        memory_told(LAYOUT),
+        memory.memory_told(LAYOUT),
     ):
         raise FULL
-    with pytest.raises(RuntimeError, match="shapes differ"), memory_told(LAYOUT):
+    with pytest.raises(RuntimeError, match="shapes differ"), memory.memory_told(LAYOUT):
         raise RuntimeError("shapes differ")
 
 
 def test_a_hub_that_is_too_small_says_so_before_it_is_killed() -> None:
-    told = hub_lacks(LAYOUT, RunSettings(fragments=4), 8 * 10**9)
+    told = memory.hub_lacks(LAYOUT, RunSettings(fragments=4), 8 * 10**9)
     assert "but this host has 7.45 GiB" in told
     assert "3.73 GiB in float32" in told
-    assert hub_lacks(LAYOUT, RunSettings(fragments=4), 10**12) == ""
-    assert hub_lacks(LAYOUT, RunSettings(fragments=4), None) == ""
+    assert memory.hub_lacks(LAYOUT, RunSettings(fragments=4), 10**12) == ""
+    assert memory.hub_lacks(LAYOUT, RunSettings(fragments=4), None) == ""
 
 
 @pytest.mark.parametrize(
@@ -86,9 +80,9 @@ def test_the_smallest_of_machine_and_groups_counts(
         told.write_text(own)
     if limit is not None:
         (groups / file).write_text(limit + "\n")
-    assert host_memory_bytes(machine, told, groups) == found
+    assert memory.host_memory_bytes(machine, told, groups) == found
 
 
 def test_a_system_that_does_not_say_is_not_guessed_at(tmp_path: Path) -> None:
     none = tmp_path / "none"
-    assert host_memory_bytes(none, none, none) is None
+    assert memory.host_memory_bytes(none, none, none) is None

@@ -138,7 +138,7 @@ def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
     assert all(str(entry["timestamp"]).endswith("Z") for entry in log)
     assert len(taped(folder)) == 6
     assert [event.split("  ")[-1] for event in folder.figures.events] == [
-        *("a joined", "a is not heard", "a was evicted: silent", "a is back"),
+        *("a joined", "a is not heard", "a was evicted: silent", "a is back")
     ]
     assert (folder.figures.evictions, folder.figures.merged_tokens) == (1, 40)
     assert folder.figures.yield_of(2, 100) == 0.2

@@ -156,9 +156,7 @@ def rows(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_every_token_of_the_budget_has_one_fate(
-    whole: tuple[LocalSystem, Path, Summary],
-) -> None:
+def test_every_token_of_the_budget_has_one_fate(whole: tuple[LocalSystem, Path, Summary]) -> None:
     _, _, summary = whole
     assert summary["tokens"] == BUDGET
     ledger = cast("dict[str, object]", summary["ledger"])

@@ -557,16 +557,10 @@ def test_large_payloads_under_tls_on_uvloop(certificates: Certificates) -> None:
 
 async def test_failures_of_tls_are_sentences(certificates: Certificates) -> None:
     files = certificates
-    networks = {
-        "stranger": client_tls(files.stranger),
-        "bare": client_tls(files.authority),
-    }
+    networks = {"stranger": client_tls(files.stranger), "bare": client_tls(files.authority)}
     async with Hub(server_tls=server_tls(files.server, files.server_key, files.authority)) as hub:
         address = hub.listener.address
-        for name, says in (
-            ("stranger", "is not trusted"),
-            ("bare", "demand a client certificate"),
-        ):
+        for name, says in (("stranger", "is not trusted"), ("bare", "demand a client certificate")):
             dialler = WebsocketNetwork([Probe], secret=SECRET, client_tls=networks[name])
             assert says in await sentence_of(dialler, address)
             await dialler.close()

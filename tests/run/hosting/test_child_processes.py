@@ -14,13 +14,8 @@ import pytest
 import uvloop
 
 from islands.protocol.errors import UserError
+from islands.run.hosting import process_identity
 from islands.run.hosting.child_processes import ProcessLauncher
-from islands.run.hosting.process_identity import (
-    Identity,
-    facts,
-    lives,
-    send_signal,
-)
 from islands.run.hosting.process_output import NO_MEMORY, TOLD_CHARACTERS
 
 pytestmark = pytest.mark.integration
@@ -365,12 +360,12 @@ async def test_what_a_child_started_is_not_adopted(room: Room) -> None:
 async def test_a_pid_of_another_is_never_signalled(
     room: Room, bystander: "subprocess.Popen[bytes]"
 ) -> None:
-    found = facts(bystander.pid)
+    found = process_identity.facts(bystander.pid)
     assert found is not None
-    stranger = Identity(bystander.pid, found.started_ticks - 1)
+    stranger = process_identity.Identity(bystander.pid, found.started_ticks - 1)
     assert room.launcher.adopt() == []
     room.launcher.kill("a")
-    assert not send_signal(stranger, signal.SIGKILL)
+    assert not process_identity.send_signal(stranger, signal.SIGKILL)
     assert bystander.stdin is not None
     assert bystander.stdout is not None
     bystander.stdin.write(b"alive\n")
@@ -382,26 +377,26 @@ def test_signals_are_guarded_without_pidfds_too(
     bystander: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "pidfd_open")
-    found = facts(bystander.pid)
+    found = process_identity.facts(bystander.pid)
     assert found is not None
-    meant = Identity(bystander.pid, found.started_ticks)
-    assert not send_signal(replace(meant, started_ticks=1), signal.SIGKILL)
-    assert lives(meant)
-    assert send_signal(meant, signal.SIGKILL)
+    meant = process_identity.Identity(bystander.pid, found.started_ticks)
+    assert not process_identity.send_signal(replace(meant, started_ticks=1), signal.SIGKILL)
+    assert process_identity.lives(meant)
+    assert process_identity.send_signal(meant, signal.SIGKILL)
     assert bystander.wait(LIMIT_S) == -signal.SIGKILL
-    assert not lives(meant)
-    assert not send_signal(meant, signal.SIGKILL)
+    assert not process_identity.lives(meant)
+    assert not process_identity.send_signal(meant, signal.SIGKILL)
 
 
 def test_a_zombie_does_not_live() -> None:
     process = subprocess.Popen([sys.executable, "-I", "-S", "-c", ""])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    found = facts(process.pid)
+    found = process_identity.facts(process.pid)
     assert found is not None
     assert found.zombie
-    assert not lives(Identity(process.pid, found.started_ticks))
+    assert not process_identity.lives(process_identity.Identity(process.pid, found.started_ticks))
     process.wait(LIMIT_S)
-    assert facts(process.pid) is None
+    assert process_identity.facts(process.pid) is None
 
 
 async def test_a_folder_has_one_launcher(room: Room) -> None:

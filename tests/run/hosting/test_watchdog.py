@@ -117,9 +117,7 @@ def test_a_service_is_ready_when_it_says_so(
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    "loop_factory",
-    [asyncio.new_event_loop, uvloop.new_event_loop],
-    ids=["asyncio", "uvloop"],
+    "loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
 )
 def test_the_beat_is_sent_by_a_real_loop(
     manager: Manager, loop_factory: type[asyncio.AbstractEventLoop]
