@@ -38,11 +38,7 @@ SAID = "whose code this host was not told to run; if you trust it, name it yours
 
 
 class Canary:
-    """Code that leaves a trace, and the specs that name it.
-
-    Args:
-        folder: where the trace and the module are.
-    """
+    """Code that leaves a trace in a folder, and the specs that name it."""
 
     def __init__(self, folder: Path) -> None:
         self.trace = folder / "trace"

@@ -53,14 +53,12 @@ def read(options_class: type[T], *arguments: str) -> T:
 
 
 def refusal(options_class: type, *arguments: str) -> str:
-    """The sentence with which a command line is refused."""
     with pytest.raises(errors.SettingsError) as refused:
         read(options_class, *arguments)
     return str(refused.value)
 
 
 def write(name: str, text: str) -> str:
-    """Put a file into the current folder."""
     Path(name).write_text(text)
     return name
 
@@ -158,7 +156,6 @@ def test_a_word_with_a_colon_is_a_task_unless_a_file_has_that_name() -> None:
 
 
 def test_a_switch_does_not_swallow_what_stands_behind_it() -> None:
-    """`--extend CONFIG` names a config."""
     write("a.yaml", "learners: 2\n")
     found = read(RunOptions, "--folder", "x", "--extend", "a.yaml")
     assert (found.extend, found.learners) == (True, 2)
@@ -179,7 +176,6 @@ def test_an_option_of_two_groups_is_set_in_both() -> None:
 
 
 def test_what_a_command_is_about_needs_no_option() -> None:
-    """`islands drain NAME`."""
     found = read(RemoveOptions, "learner-1", "--folder", "runs/x")
     assert (found.name, found.folder) == ("learner-1", Path("runs/x"))
     assert read(AddOptions, "3", "--folder", "x").count == 3

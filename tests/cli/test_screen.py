@@ -133,7 +133,6 @@ def test_a_line_in_a_pipe_says(figures: RunFigures, changed: dict[str, Any], tol
 
 
 def test_who_is_away_is_counted_by_one_word() -> None:
-    """The time of return is for people."""
     where = replace(run_status(AWAY), starts_in_s={"a": 3.2})
     assert [line.state for line in where.lines()] == ["evicted"]
 

@@ -29,27 +29,19 @@ Entry = dict[str, object]
 
 
 class Cluster(Protocol):
-    """An engine's cluster, as the run's test needs it.
-
-    Attributes:
-        environment: Variables of the hub beside its own.
-        hosts: Of the island `pair`.
-    """
+    """An engine's cluster, as the run's test needs it; `hosts` are those of the island `pair`."""
 
     environment: Mapping[str, str]
     hosts: int
 
-    def entry(self, **more: object) -> Entry:
-        """Return an entry of the table `islands`."""
+    def entry(self, **more: object) -> Entry: ...
 
-    def jobs(self) -> list[str]:
-        """Return all jobs that the engine has, or has had."""
+    def jobs(self) -> list[str]: ...
 
     async def lose(self, island: str) -> None:
         """Take the processes of an island away, as the loss of its host does."""
 
-    def left(self) -> bool:
-        """Return whether anything of the run's islands goes on."""
+    def left(self) -> bool: ...
 
 
 PATH = f"export PATH={Path(sys.executable).parent}:$PATH"

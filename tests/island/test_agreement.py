@@ -38,11 +38,6 @@ class Island:
 
     Boundary b of a host comes a step after its boundary b − 1, or, as steps are collective, once
     every host has come to boundary b − 1, whatever is later.
-
-    Args:
-        hosts: number of hosts.
-        seed: draws the delays.
-        delay_s: longest delay of a message.
     """
 
     def __init__(self, hosts: int, seed: int, delay_s: float) -> None:

@@ -64,7 +64,6 @@ class Island:
         await asyncio.gather(*forming)
 
     async def codes(self) -> list[int]:
-        """The exit codes of the hosts' processes, by rank."""
         sides: list[IslandLeader | IslandFollower] = [self.leader, *self.followers.values()]
         return [(await side.ended).code_at(rank) for rank, side in enumerate(sides)]
 

@@ -90,7 +90,6 @@ def test_a_step_is_waited_for_by_its_loss_or_by_what_it_made(
 
 
 def test_another_tree_is_refused() -> None:
-    """It would be exchanged in the wrong order."""
     parameters = joined()
     with pytest.raises(TaskError, match="another structure"):
         parameters.take({"a": jnp.zeros(8)})

@@ -49,7 +49,6 @@ LinkRule = Callable[[Network, str], Awaitable[None]]
 
 
 async def hold_to(rule: LinkRule, network: Network, address: str) -> None:
-    """Check one rule on a network; `address` is one where it can listen."""
     async with asyncio.timeout(RULE_TIMEOUT_S):
         await rule(network, address)
 
@@ -66,7 +65,6 @@ def beat(link: Link, interval_s: float) -> None:
 
 @asynccontextmanager
 async def open_session(network: Network, address: str) -> AsyncIterator[tuple[Link, Link]]:
-    """Listen, dial, and give both ends; everything is closed at the end."""
     listener = network.listen(address)
     near = await network.dial(listener.address, local="near")
     far = await listener.accept()
@@ -108,7 +106,6 @@ async def a_link_has_one_reader(network: Network, address: str) -> None:
 
 
 async def each_lane_keeps_its_order(network: Network, address: str) -> None:
-    """In both directions and on both lanes, what is sent first arrives first."""
     async with open_session(network, address) as (near, far):
         for sender, receiver in ((near, far), (far, near)):
             for lane in Lane:
@@ -120,7 +117,6 @@ async def each_lane_keeps_its_order(network: Network, address: str) -> None:
 
 
 async def envelopes_arrive_whole(network: Network, address: str) -> None:
-    """Every field, and every byte of every buffer, arrives as it was sent."""
     payload = (memoryview(bytes(range(256)) * 5000), memoryview(b""), memoryview(b"x"))
     sent = Envelope("near", "far", 7, Probe(7, "ü"), payload)
     async with open_session(network, address) as (near, far):

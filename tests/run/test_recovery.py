@@ -58,7 +58,6 @@ class CountingDisk(RealDisk):
 
 
 def arrays(number: int) -> dict[str, NDArray[np.generic]]:
-    """Value and optimizer's state of a version."""
     value = np.full(ELEMENTS, number, np.float32)
     return {"value": value, "momentum": -value}
 

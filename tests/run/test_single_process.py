@@ -105,8 +105,6 @@ class Odd(Linear):
 
 
 class FailsWhenTraced(Linear):
-    """Its loss cannot be computed at all."""
-
     def loss(
         self, params: PyTree, state: PyTree, batch: Floats, key: PRNGKeyArray
     ) -> tuple[Array, PyTree]:
@@ -263,13 +261,11 @@ async def reached(system: LocalSystem, condition: Callable[[], bool]) -> None:
 
 
 async def another_merge(system: LocalSystem) -> None:
-    """Wait until one more has been merged."""
     seen = system.folder.figures.merges
     await reached(system, lambda: system.folder.figures.merges > seen)
 
 
 async def begun(system: LocalSystem, folder: Path) -> asyncio.Task[Summary]:
-    """A run whose processes have been started."""
     running = asyncio.create_task(system.run(folder))
     turn = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_soon(turn.set_result, None)
@@ -367,8 +363,6 @@ def test_a_task_that_raises_ends_the_run_with_one_sentence(
 
 
 class EvaluatesWrongly(Linear):
-    """Its evaluation never works."""
-
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         raise KeyError("weights")
 

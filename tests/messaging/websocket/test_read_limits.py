@@ -162,8 +162,6 @@ async def test_a_refused_connection_is_freed_without_the_collector(request_bytes
 
 
 class Recorder:
-    """A reader that keeps what it is fed."""
-
     def __init__(self) -> None:
         self.data = bytearray()
 

@@ -94,11 +94,7 @@ class Hub:
         return streams, (await streams[0].readuntil(b"\r\n\r\n")).decode()
 
     async def raw_session(self, then: bytes = b"") -> tuple[Streams, Streams]:
-        """A session that this test speaks byte by byte: control and bulk.
-
-        Args:
-            then: What comes on the bulk socket as soon as the session is complete.
-        """
+        """A session spoken byte by byte here; `then` comes on bulk once it is complete."""
         control, answer = await self.request()
         assert answer.startswith("HTTP/1.1 101")
         _, size = await control[0].readexactly(2)

@@ -218,8 +218,6 @@ def test_a_stall_is_told_once_with_its_length(manager: Manager) -> None:
 
 
 class HandClock:
-    """A clock that a test moves."""
-
     def __init__(self) -> None:
         self.at_s = 0.0
 

@@ -15,7 +15,6 @@ TEXTS = [f"document {number}" * (1 + number % 3) for number in range(200)]
 
 
 def write(root: Path, texts: list[str]) -> Path:
-    """A folder of one file of JSON lines."""
     root.mkdir(exist_ok=True)
     lines = b"\n".join(msgspec.json.encode({"text": text}) for text in texts)
     (root / "lines.jsonl").write_bytes(lines)
@@ -28,7 +27,6 @@ def made(root: Path, texts: list[str], share: float = 0.1, out: str = "out") -> 
 
 
 def documents(found: prepared.Prepared, part: str) -> set[str]:
-    """The documents of a part, read back from its memory map."""
     assert part in ("train", "validation")
     tokens = found.part("train" if part == "train" else "validation")
     return set(tokens.tobytes().decode().removesuffix("\0").split("\0"))
