@@ -58,7 +58,6 @@ class Canary:
 
 @pytest.fixture
 def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Canary:
-    """A canary whose module can be imported here."""
     found = Canary(tmp_path)
     monkeypatch.syspath_prepend(found.beside)
     return found

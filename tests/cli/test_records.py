@@ -11,7 +11,7 @@ from islands.cli.records import line_of
 from islands.run.records.pictures import COLOURS, plot
 from islands.run.records.run_curves import curves_of
 from tests.page.run_folder import make_run
-from tests.run.metric_rows import ROWS, run_folder, step
+from tests.run.test_run_curves import ROWS, run_folder, step
 from tests.run.test_run_pictures import drawn, pixels_of
 
 

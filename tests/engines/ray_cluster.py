@@ -106,7 +106,6 @@ class RayCluster:
         return list(self.ask("actors"))
 
     def kill(self, job: str) -> None:
-        """Kill a job's supervising actor by `ray.kill`."""
         self.ask("kill", job=job)
 
 

@@ -57,6 +57,20 @@ def probe(number: int, payload: tuple[memoryview, ...] = ()) -> Envelope:
     return Envelope("near", "far", number, Probe(number, "ü"), payload=payload)
 
 
+@message
+class Spoken:
+    """Body of an envelope that carries its bytes itself."""
+
+    data: bytes
+
+
+def carrying(data: bytes, lane: Lane, number: int) -> Envelope:
+    """Make an envelope with these bytes: a payload on the bulk lane, else in its body."""
+    if lane is Lane.CONTROL:
+        return Envelope("near", "far", number, Spoken(data))
+    return probe(number, (memoryview(data),) if data else ())
+
+
 def beat(link: Link, interval_s: float) -> None:
     """Send a probe every `interval_s`, as long as the link is open."""
     if link.send(probe(0)):
@@ -166,7 +180,6 @@ async def closing_ends_a_waiting_reader(network: Network, address: str) -> None:
 
 
 async def a_cancelled_reader_loses_nothing(network: Network, address: str) -> None:
-    """An envelope that arrives after a reader was cancelled goes to the next reader."""
     async with open_session(network, address) as (near, far):
         try:
             async with asyncio.timeout(0.01):
@@ -245,7 +258,6 @@ LINK_RULES: tuple[LinkRule, ...] = (
 
 
 def _count_taken(link: Link, lane: Lane, payload: tuple[memoryview, ...]) -> int:
-    """Send until an envelope is not taken; return how many were."""
     for number in range(_ENOUGH_TO_FILL):
         if not link.send(probe(number, payload), lane):
             return number

@@ -19,7 +19,6 @@ Row = dict[str, Any]
 
 
 def read(tapes: RunTapes | GrowingTape) -> list[Row]:
-    """The entries that came since the last call."""
     return [json.loads(line) for _, line in tapes.read()]
 
 

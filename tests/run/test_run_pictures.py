@@ -20,7 +20,7 @@ from islands.run.records import pictures
 from islands.run.records.figures import Curve, LearnerFigures, RunFigures
 from islands.run.records.run_curves import curves_of
 from islands.run.records.run_folder import RunFolder
-from tests.run.metric_rows import run_folder, step
+from tests.run.test_run_curves import run_folder, step
 
 SETTINGS = RunSettings(run="r")
 WIDTH = 1800

@@ -102,7 +102,6 @@ class Repeated:
         return self.block
 
     def __getitem__(self, where: slice) -> memoryview:
-        """As many bytes as are left from there on, up to the end of the slice."""
         start, stop = int(where.start), min(int(where.stop), self.nbytes)
         return self.block[: stop - start]
 
