@@ -33,6 +33,7 @@ from islands.tasks.data.shards import ShardKey, ShardPlan
 from islands.tasks.task import Task, TaskState
 from messaging.codec.tensors import as_buffer, digest
 from tests.board_reader import curves_in
+from tests.run.test_run_folder import rows
 
 Floats = NDArray[np.float32]
 Summary = dict[str, object]
@@ -148,10 +149,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[LocalSystem, Path, 
     system = LocalSystem(Linear(), settings(), learners=3, evaluate_every_s=0.0)
     assert len(system.model.layout.fragments) == 2
     return system, folder, finished(system, folder)
-
-
-def rows(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_every_token_of_the_budget_has_one_fate(whole: tuple[LocalSystem, Path, Summary]) -> None:

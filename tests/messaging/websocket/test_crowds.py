@@ -29,19 +29,22 @@ from tests.messaging.websocket import test_server as server
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
-
-@pytest.mark.parametrize(
+ON_BOTH_LOOPS = pytest.mark.parametrize(
     "factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
 )
+
+
+@ON_BOTH_LOOPS
 def test_silent_connections_count_before_they_shake_hands(
     certificates: Certificates, factory: type[asyncio.AbstractEventLoop]
 ) -> None:
     async def main() -> None:
-        files = certificates
         settings = WebsocketSettings(handshake_s=50.0, unauthenticated_max=20)
-        tls = server_tls(files.server, files.server_key)
+        tls = server_tls(certificates.server, certificates.server_key)
         async with (
-            server.Hub(settings, server_tls=tls, client_tls=client_tls(files.authority)) as hub,
+            server.Hub(
+                settings, server_tls=tls, client_tls=client_tls(certificates.authority)
+            ) as hub,
             hub.session() as ends,
         ):
             crowd = [await hub.connect() for _ in range(100)]
@@ -57,8 +60,7 @@ def test_silent_connections_count_before_they_shake_hands(
 
 
 async def test_a_connection_that_never_shakes_hands_is_swept(certificates: Certificates) -> None:
-    files = certificates
-    tls = server_tls(files.server, files.server_key)
+    tls = server_tls(certificates.server, certificates.server_key)
     async with server.Hub(WebsocketSettings(handshake_s=0.2), server_tls=tls) as hub:
         silent, speaking = await hub.connect(), await hub.connect()
         speaking[1].write(server.opening("/far", server.HEADERS))
@@ -73,16 +75,13 @@ def handlers() -> int:
     return sum(isinstance(one, web.RequestHandler) for one in gc.get_objects())
 
 
-@pytest.mark.parametrize(
-    "factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
-)
+@ON_BOTH_LOOPS
 def test_handshakes_that_fail_leave_nothing(
     certificates: Certificates, factory: type[asyncio.AbstractEventLoop]
 ) -> None:
     async def main() -> server.Hub:
-        files = certificates
-        tls = server_tls(files.server, files.server_key)
-        async with server.Hub(server_tls=tls, client_tls=client_tls(files.authority)) as hub:
+        tls = server_tls(certificates.server, certificates.server_key)
+        async with server.Hub(server_tls=tls, client_tls=client_tls(certificates.authority)) as hub:
             for _ in range(20):
                 gone, speaking = await hub.connect(), await hub.connect()
                 await server.hang_up(gone)

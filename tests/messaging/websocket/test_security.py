@@ -81,18 +81,17 @@ def test_secret_from_the_environment() -> None:
 
 
 def test_bad_files_are_sentences(certificates: Certificates, tmp_path: Path) -> None:
-    files = certificates
     nothing = tmp_path / "nothing.pem"
     text = tmp_path / "text.pem"
     text.write_text("no certificate", encoding="utf-8")
     with pytest.raises(LocalFault, match=r"certificate .*nothing\.pem cannot be read"):
-        security.server_tls(nothing, files.server_key)
+        security.server_tls(nothing, certificates.server_key)
     with pytest.raises(LocalFault, match="do not belong together"):
-        security.server_tls(files.server, files.client_key)
+        security.server_tls(certificates.server, certificates.client_key)
     with pytest.raises(LocalFault, match="holds no certificate authority"):
         security.client_tls(text)
     with pytest.raises(LocalFault, match="needs its key"):
-        security.client_tls(None, files.client)
+        security.client_tls(None, certificates.client)
 
 
 @pytest.mark.parametrize(
