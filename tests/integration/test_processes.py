@@ -580,7 +580,7 @@ print(sum(value.size for value in values.values()))
 """An evaluation of a user's own: how many numbers a model has."""
 
 
-@pytest.mark.long("tests/messaging/websocket/test_server.py")
+@pytest.mark.long("tests/messaging/websocket/test_server.py::test_failures_of_tls_are_sentences")
 async def test_who_shows_no_certificate_is_not_let_in(tmp_path: Path) -> None:
     made = make_certificates(tmp_path)
     config, token = write_config(tmp_path / "run.yaml"), make_token(tmp_path)

@@ -4,29 +4,34 @@ import random
 
 import pytest
 
-from messaging.websocket import connection_limits
+from messaging.websocket.connection_limits import (
+    Connection,
+    ConnectionLimits,
+    TrustLevel,
+    network_of,
+)
 
 
-class Table(connection_limits.ConnectionLimits):
+class Table(ConnectionLimits):
     """Connections by number, from 1, with bounds that a test can reach."""
 
     def __init__(self, most: int = 1000, strangers: int = 3, guests: int = 1000) -> None:
         super().__init__(most, strangers, guests)
-        self.numbers: dict[connection_limits.Connection, int] = {}
-        self.made: list[connection_limits.Connection] = []
+        self.numbers: dict[Connection, int] = {}
+        self.made: list[Connection] = []
 
     def come(self, *addresses: str) -> int | None:
         """Connect from each address; return the number of the last one to evict."""
         evicted = None
         for address in addresses:
             number = len(self.made) + 1
-            connection = connection_limits.Connection(address, float(number), lambda: None)
+            connection = Connection(address, float(number), lambda: None)
             self.made.append(connection)
             self.numbers[connection] = number
             evicted = self.add(connection)
         return None if evicted is None else self.numbers[evicted]
 
-    def rise(self, number: int, trust: connection_limits.TrustLevel) -> int | None:
+    def rise(self, number: int, trust: TrustLevel) -> int | None:
         evicted = self.promote(self.made[number - 1], trust)
         return None if evicted is None else self.numbers[evicted]
 
@@ -46,29 +51,29 @@ def test_whoever_has_shown_the_secret_is_evicted_for_no_stranger() -> None:
     table = Table(most=3)
     table.come("a", "a", "a")
     for number in (1, 2, 3):
-        assert table.rise(number, connection_limits.TrustLevel.GUEST) is None
+        assert table.rise(number, TrustLevel.GUEST) is None
     assert table.come("b") == 4
 
 
 def test_guests_are_evicted_for_guests_and_members_for_nobody() -> None:
     table = Table(guests=2)
     table.come("a", "a", "a")
-    assert table.rise(1, connection_limits.TrustLevel.GUEST) is None
-    assert table.rise(1, connection_limits.TrustLevel.MEMBER) is None
-    assert table.rise(2, connection_limits.TrustLevel.GUEST) is None
-    assert table.rise(3, connection_limits.TrustLevel.GUEST) is None
+    assert table.rise(1, TrustLevel.GUEST) is None
+    assert table.rise(1, TrustLevel.MEMBER) is None
+    assert table.rise(2, TrustLevel.GUEST) is None
+    assert table.rise(3, TrustLevel.GUEST) is None
     table.come("b")
-    assert table.rise(4, connection_limits.TrustLevel.GUEST) == 2
+    assert table.rise(4, TrustLevel.GUEST) == 2
 
 
 def test_trust_does_not_fall_and_who_is_gone_gets_none() -> None:
     table = Table()
     table.come("a")
-    table.rise(1, connection_limits.TrustLevel.MEMBER)
-    assert table.rise(1, connection_limits.TrustLevel.GUEST) is None
-    assert table.made[0].trust is connection_limits.TrustLevel.MEMBER
+    table.rise(1, TrustLevel.MEMBER)
+    assert table.rise(1, TrustLevel.GUEST) is None
+    assert table.made[0].trust is TrustLevel.MEMBER
     table.leave(1)
-    assert table.rise(1, connection_limits.TrustLevel.GUEST) is None
+    assert table.rise(1, TrustLevel.GUEST) is None
     table.leave(1)
     assert len(table) == 0
 
@@ -92,7 +97,7 @@ def test_late_are_those_that_open_no_session() -> None:
     ],
 )
 def test_a_network_is_what_a_host_cannot_choose(address: str, network: str) -> None:
-    assert connection_limits.network_of(address) == network
+    assert network_of(address) == network
 
 
 def test_counts_are_right_whatever_happens() -> None:
@@ -103,14 +108,14 @@ def test_counts_are_right_whatever_happens() -> None:
         gone = table.come(str(rng.randrange(4)))
         here.add(number)
         if gone is None and rng.random() < 0.7:
-            gone = table.rise(rng.choice(sorted(here)), rng.choice([*connection_limits.TrustLevel]))
+            gone = table.rise(rng.choice(sorted(here)), rng.choice([*TrustLevel]))
         for one in {gone, rng.choice(sorted(here)) if rng.random() < 0.6 else None} - {None}:
             table.leave(int(one or 0))
             here.discard(int(one or 0))
         assert len(table) == len(here) <= 40
-        assert table.count(connection_limits.TrustLevel.STRANGER) <= 10
-        assert table.count(connection_limits.TrustLevel.GUEST) <= 15
+        assert table.count(TrustLevel.STRANGER) <= 10
+        assert table.count(TrustLevel.GUEST) <= 15
     for one in here:
         table.leave(one)
-    assert [table.count(trust) for trust in connection_limits.TrustLevel] == [0, 0, 0]
+    assert [table.count(trust) for trust in TrustLevel] == [0, 0, 0]
     assert table.late(1e9) == []

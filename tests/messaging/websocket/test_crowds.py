@@ -142,8 +142,7 @@ async def test_a_payload_on_the_control_socket_ends_its_session() -> None:
     codec = Codec([Probe])
     frames = [*frames_of(codec, probe(7, (memoryview(b"x" * 5000),)), 1 << 16)]
     async with server.Hub() as hub, hub.session() as ends:
-        control, _ = await hub.raw_session()
-        far = await hub.listener.accept()
+        control, _, far = await hub.raw_session()
         control[1].write(b"".join(map(masked, frames)))
         with pytest.raises(LinkClosed, match="payload on the control socket"):
             await far.receive()
@@ -288,8 +287,7 @@ async def test_bulk_right_behind_the_word_that_it_may_be_sent() -> None:
     frames = [*frames_of(codec, probe(7, payload), 1 << 16)]
     async with server.Hub() as hub, hub.session() as ends:
         for _ in range(10):
-            control, bulk = await hub.raw_session(then=b"".join(map(masked, frames)))
-            far = await hub.listener.accept()
+            control, bulk, far = await hub.raw_session(then=b"".join(map(masked, frames)))
             assert (await far.receive()).payload == payload
             await server.hang_up(control)
             await server.hang_up(bulk)
