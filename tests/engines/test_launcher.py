@@ -44,9 +44,9 @@ class Desk:
     def _island(self, name: str) -> Island:
         return island_of(name, Needs("slurm"), Joining(OF, "ws://hub:7070/supervisor"))
 
-    async def place(self, name: str = "site-0") -> None:
-        """Start an island, which its engine has a second later."""
-        self.launcher.start(name)
+    async def place(self) -> None:
+        """Start site-0, which its engine has a second later."""
+        self.launcher.start("site-0")
         await asyncio.sleep(1.0)
 
     async def until(self, condition: Callable[[], bool]) -> float:
