@@ -23,21 +23,7 @@ from numpy.typing import NDArray
 from islands.layout import leaves as on_host
 from islands.layout.fragments import plan
 from islands.layout.leaves import Fragment, Layout, Leaf, Piece, Role, layout_of
-from islands.model.device_transfer import (
-    LOST,
-    FragmentShape,
-    cut_of,
-    difference,
-    first_rows,
-    gather,
-    mix,
-    overwrite,
-    rounding,
-    rounds,
-    shape_of,
-    shift,
-    touched,
-)
+from islands.model import device_transfer as transfer
 from islands.model.jax_model import JaxModel
 from islands.model.leaf_checks import check_even
 from islands.model.placement import CompiledFunctions, Placement, placed
@@ -134,8 +120,8 @@ class Boundary:
     def __init__(
         self, layout: Layout, fragment: Fragment, place: Placement, shardings: Sequence[Sharding]
     ) -> None:
-        cuts = {n: cut_of(x, len(layout.leaves[n].shape)) for n, x in enumerate(shardings)}
-        self.shape: FragmentShape = shape_of(layout, fragment, cuts, place)
+        cuts = {n: transfer.cut_of(x, len(layout.leaves[n].shape)) for n, x in enumerate(shardings)}
+        self.shape: transfer.FragmentShape = transfer.shape_of(layout, fragment, cuts, place)
         self.fragment, self.place, self.shardings = fragment, place, shardings
         self.compiled: Compiled | None = None
 
@@ -170,7 +156,7 @@ class Boundary:
         """
         old, *beside = self._held(leaves, lost)
         where = tuple(leaf.sharding for leaf in old)
-        flat = self.place.flat if any(rounds(leaf.dtype) for leaf in old) else None
+        flat = self.place.flat if any(transfer.rounds(leaf.dtype) for leaf in old) else None
         new, lost = self._call(function, (old, *beside, *behind), (where, flat), (0,))
         assert [leaf.sharding for leaf in new] == list(where)
         assert all(leaf.is_deleted() for leaf in old)
@@ -178,11 +164,13 @@ class Boundary:
         return [*map(np.asarray, new), *taken]
 
     def _held(self, leaves: Arrays, lost: Floats | None) -> tuple[PyTree, ...]:
-        taken = None if lost is None else self.put(lost.astype(LOST))
-        return self._put_leaves(leaves), first_rows(self.fragment), taken
+        taken = None if lost is None else self.put(lost.astype(transfer.LOST))
+        return self._put_leaves(leaves), transfer.first_rows(self.fragment), taken
 
     def _put_leaves(self, leaves: Arrays) -> tuple[jax.Array, ...]:
-        return tuple(jax.device_put(leaves[n], self.shardings[n]) for n in touched(self.fragment))
+        return tuple(
+            jax.device_put(leaves[n], self.shardings[n]) for n in transfer.touched(self.fragment)
+        )
 
     def _call(
         self,
@@ -229,7 +217,7 @@ class Drawn:
         grid = mesh_of(mesh)
         specs = [some_spec(leaf.shape, grid, rng) for leaf in layout.leaves]
         self.both = boundaries(layout, self.fragment, grid, specs)
-        narrow = rounding(layout, self.fragment)
+        narrow = transfer.rounding(layout, self.fragment)
         flats = rng.standard_normal((4, self.fragment.size)).astype(np.float32)
         self.value, self.base, self.sent, lost = flats
         self.lost = lost * 2.0**-9 if narrow else None
@@ -253,7 +241,7 @@ class Drawn:
             )
             for each in self.both
         ]
-        count = len(touched(self.fragment))
+        count = len(transfer.touched(self.fragment))
         for mine, theirs in zip(*(each[:count] for each in results), strict=True):
             same_bits(mine, theirs)
         for mine, theirs in zip(*(each[count:] for each in results), strict=True):
@@ -271,25 +259,27 @@ DRAWN = pytest.mark.parametrize(
 def test_read_bits_are_those_of_one_device(mesh: str, case: int) -> None:
     drawn = Drawn(mesh, case)
     for each in drawn.both:
-        same_bits(each.read(gather, drawn.leaves), on_host.read(drawn.fragment, drawn.leaves))
+        same_bits(
+            each.read(transfer.gather, drawn.leaves), on_host.read(drawn.fragment, drawn.leaves)
+        )
     drawn.read_alike(partial(_difference, "bfloat16" if case else "float32"), drawn.base)
 
 
 @DRAWN
 def test_written_bits_are_those_of_one_device(mesh: str, case: int) -> None:
     drawn = Drawn(mesh, case)
-    drawn.written_alike(overwrite, drawn.value)
+    drawn.written_alike(transfer.overwrite, drawn.value)
     if case:
-        drawn.written_alike(shift, drawn.value, drawn.base, drawn.sent)
+        drawn.written_alike(transfer.shift, drawn.value, drawn.base, drawn.sent)
     else:
-        drawn.written_alike(mix, drawn.value, np.float32(0.3))
+        drawn.written_alike(transfer.mix, drawn.value, np.float32(0.3))
 
 
-def _difference(dtype: str, shape: FragmentShape, *arguments: PyTree) -> jax.Array:
-    return difference(shape, dtype, *arguments)
+def _difference(dtype: str, shape: transfer.FragmentShape, *arguments: PyTree) -> jax.Array:
+    return transfer.difference(shape, dtype, *arguments)
 
 
-def _bound(function: Callable[..., PyTree], shape: FragmentShape) -> Callable[..., PyTree]:
+def _bound(function: Callable[..., PyTree], shape: transfer.FragmentShape) -> Callable[..., PyTree]:
     return lambda *arguments: function(shape, *arguments)
 
 
@@ -317,10 +307,10 @@ def test_no_more_than_the_fragment_travels(leaf: Leaf, cut: Spec, kind: AxisType
     layout = layout_of([leaf], [fragment], Pattern.BALANCED, {})
     boundary = boundaries(layout, fragment, mesh, [spec(*cut)])[0]
     leaves = [some_values(leaf, np.random.default_rng(0))]
-    boundary.read(gather, leaves)
+    boundary.read(transfer.gather, leaves)
     read = _collectives(boundary)
     assert bool(read) == bool(cut)
-    boundary.write(overwrite, leaves, boundary.put(np.zeros(size, np.float32)))
+    boundary.write(transfer.overwrite, leaves, boundary.put(np.zeros(size, np.float32)))
     written = _collectives(boundary)
     assert set(written) == {"all-gather"}
     assert max([*read.values(), *written.values()]) <= size

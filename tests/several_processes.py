@@ -70,12 +70,7 @@ class Adam(Line):
 
 
 class Recorder:
-    """Drives a model by its interface alone, and keeps what it gives.
-
-    Args:
-        model: The model.
-        name: Begins the names of what is kept.
-    """
+    """Drives a model by its interface alone, and keeps what it gives."""
 
     def __init__(self, model: Model, name: str) -> None:
         self.found: Found = {}

@@ -25,12 +25,7 @@ SPEC = RunSpec(RunSettings(run="mine", fragments=2), TASK, {"width": WIDTH})
 
 
 class KilledRun:
-    """A run whose hub was killed: its journal is all that tells its values.
-
-    Args:
-        folder: the run's folder.
-        spec: its settings and task.
-    """
+    """A run whose hub was killed: its journal is all that tells its values."""
 
     def __init__(self, folder: Path, spec: RunSpec = SPEC) -> None:
         self.folder = folder

@@ -38,11 +38,7 @@ SAID = "whose code this host was not told to run; if you trust it, name it yours
 
 
 class Canary:
-    """Code that leaves a trace, and the specs that name it.
-
-    Args:
-        folder: where the trace and the module are.
-    """
+    """Code that leaves a trace in a folder, and the specs that name it."""
 
     def __init__(self, folder: Path) -> None:
         self.trace = folder / "trace"
@@ -62,7 +58,6 @@ class Canary:
 
 @pytest.fixture
 def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Canary:
-    """A canary whose module can be imported here."""
     found = Canary(tmp_path)
     monkeypatch.syspath_prepend(found.beside)
     return found
@@ -193,10 +188,7 @@ def test_no_hub_that_resumes_runs_code_that_the_folder_names(
 
 
 def test_a_folder_adds_nothing_to_where_code_is_searched(
-    canary: Canary,
-    tmp_path: Path,
-    refused: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
+    canary: Canary, tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`hub.json` tells folders of data; a task that the operator names is not found there."""
     monkeypatch.setenv(TASK_PATH, "")

@@ -25,7 +25,6 @@ ROLES = ("learner", "syncer", "supervisor", "observer")
 
 
 def answer(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """What `python …` does in a process of its own."""
     command = [sys.executable, *arguments]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env)

@@ -1,6 +1,5 @@
 """`islands init` writes a file that `islands run` understands."""
 
-import io
 import sys
 from pathlib import Path
 
@@ -10,11 +9,7 @@ from islands.cli.__main__ import main
 from islands.cli.parsing import parse
 from islands.protocol.settings.presets import Preset
 from islands.settings.host import RunOptions
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from tests.run.hosting.test_process_runtime import Terminal
 
 
 @pytest.fixture(autouse=True)

@@ -39,8 +39,6 @@ SMALL = DecoderConfig(width=32, layers=1, heads=2, head_width=16, hidden=64)
 
 
 class Labelled(Regression):
-    """The same model over another corpus."""
-
     def labels(self) -> dict[str, str]:
         return {"corpus": "other"}
 

@@ -13,14 +13,7 @@ import pytest
 from islands.cli.command import main
 from islands.cli.parsing import Common, parse
 from islands.lab.settings.fleets import GoodputOptions
-from islands.protocol.errors import (
-    REPLACED,
-    FencedError,
-    IslandsError,
-    OutdatedError,
-    SettingsError,
-    unusable,
-)
+from islands.protocol import errors
 from islands.protocol.settings.choices import Automatic, PaceBy
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
@@ -60,14 +53,12 @@ def read(options_class: type[T], *arguments: str) -> T:
 
 
 def refusal(options_class: type, *arguments: str) -> str:
-    """The sentence with which a command line is refused."""
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(errors.SettingsError) as refused:
         read(options_class, *arguments)
     return str(refused.value)
 
 
 def write(name: str, text: str) -> str:
-    """Put a file into the current folder."""
     Path(name).write_text(text)
     return name
 
@@ -165,7 +156,6 @@ def test_a_word_with_a_colon_is_a_task_unless_a_file_has_that_name() -> None:
 
 
 def test_a_switch_does_not_swallow_what_stands_behind_it() -> None:
-    """`--extend CONFIG` names a config."""
     write("a.yaml", "learners: 2\n")
     found = read(RunOptions, "--folder", "x", "--extend", "a.yaml")
     assert (found.extend, found.learners) == (True, 2)
@@ -186,7 +176,6 @@ def test_an_option_of_two_groups_is_set_in_both() -> None:
 
 
 def test_what_a_command_is_about_needs_no_option() -> None:
-    """`islands drain NAME`."""
     found = read(RemoveOptions, "learner-1", "--folder", "runs/x")
     assert (found.name, found.folder) == ("learner-1", Path("runs/x"))
     assert read(AddOptions, "3", "--folder", "x").count == 3
@@ -348,12 +337,14 @@ def test_a_mistake_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str
     code = main(lambda *_: 0, RunOptions, given, program="islands run", description="")
     assert code == 2
     assert capsys.readouterr().err == ("islands run: learners is x; it must be a whole number\n")
-    with pytest.raises(SettingsError):
+    with pytest.raises(errors.SettingsError):
         main(lambda *_: 0, RunOptions, [*given, "--debug"], program="islands run", description="")
 
 
-def full(number: int) -> IslandsError:
-    return unusable("the run folder r cannot be written", OSError(number, os.strerror(number)))
+def full(number: int) -> errors.IslandsError:
+    return errors.unusable(
+        "the run folder r cannot be written", OSError(number, os.strerror(number))
+    )
 
 
 @pytest.mark.parametrize(
@@ -361,8 +352,8 @@ def full(number: int) -> IslandsError:
     [
         (None, 0),
         (KeyboardInterrupt(), 130),
-        (FencedError("a newer syncer owns the journal"), REPLACED),
-        (OutdatedError("this journal is an older copy"), 1),
+        (errors.FencedError("a newer syncer owns the journal"), errors.REPLACED),
+        (errors.OutdatedError("this journal is an older copy"), 1),
         (full(errno.ENOSPC), 1),
         (full(errno.EDQUOT), 1),
         (full(errno.EIO), 1),

@@ -11,7 +11,7 @@ from islands.cli.records import line_of
 from islands.run.records.pictures import COLOURS, plot
 from islands.run.records.run_curves import curves_of
 from tests.page.run_folder import make_run
-from tests.run.metric_rows import ROWS, run_folder, step
+from tests.run.test_run_curves import ROWS, run_folder, step
 from tests.run.test_run_pictures import drawn, pixels_of
 
 
@@ -91,10 +91,7 @@ def test_a_name_from_afar_cannot_steer_the_terminal() -> None:
         ("cost bill --prices none.yaml", "none.yaml cannot be read: No such file"),
         ("cost bill --prices wrong.yaml", "wrong.yaml: Object contains unknown field `prices`"),
         ("cost bill --prices few.yaml", "few.yaml: nobody tells where learner-0 ran"),
-        (
-            "cost bill --prices some.yaml",
-            "some.yaml: there is no price of an hour of a host in x",
-        ),
+        ("cost bill --prices some.yaml", "some.yaml: there is no price of an hour of a host in x"),
         ("logs", "folder is not set; name the folder of a run, such as runs/mine"),
         ("logs none", "there is no folder none"),
         ("logs nothing", "nothing is not the folder of a run: it has no tape.jsonl"),

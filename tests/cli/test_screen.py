@@ -133,7 +133,6 @@ def test_a_line_in_a_pipe_says(figures: RunFigures, changed: dict[str, Any], tol
 
 
 def test_who_is_away_is_counted_by_one_word() -> None:
-    """The time of return is for people."""
     where = replace(run_status(AWAY), starts_in_s={"a": 3.2})
     assert [line.state for line in where.lines()] == ["evicted"]
 
@@ -223,7 +222,7 @@ def test_a_time_is_told_as_people_write_it(seconds: float, told: str) -> None:
 def test_a_number_fits_its_column() -> None:
     numbers = (0.0, 99_999, 123_456, 5.5e6, 7.9e12, 2e15)
     assert [count(number) for number in numbers] == [
-        *("0", "99,999", "123.5 k", "5.5 M", "7.9 T", "2000.0 T"),
+        *("0", "99,999", "123.5 k", "5.5 M", "7.9 T", "2000.0 T")
     ]
 
 
@@ -247,7 +246,7 @@ def test_lines_of_a_terminal_end_between_words() -> None:
     page = f"http://127.0.0.1:7070/page/#{'5' * 32}"
     screen.say(f"\nwatch the run in a browser, read-only: {page}\n{command}")
     assert shown(screen).splitlines() == [
-        *("", "watch the run in a browser, read-only:", page, command),
+        *("", "watch the run in a browser, read-only:", page, command)
     ]
 
 

@@ -25,13 +25,7 @@ INDEX = "metadata.labels['batch.kubernetes.io/job-completion-index']"
 
 @dataclass
 class Containers:
-    """Containers that run here.
-
-    Args:
-        room: Where they run.
-        names: What stands in manifests, and what it is here.
-        secret: The text of a key of a Secret.
-    """
+    """Containers that run here, with `names` of manifests and what each is here."""
 
     room: Room
     names: Mapping[str, str]

@@ -43,14 +43,7 @@ HEALTH = {
 
 @dataclass(slots=True)
 class RayCluster:
-    """A cluster that a test has started.
-
-    Attributes:
-        cpus: cores of each node.
-        nodes: its nodes' names, without the head, which runs no island.
-        address: URL of its dashboard, which serves the Jobs API.
-        ids: the nodes' ids, by their names.
-    """
+    """A cluster that a test has started; its head, which is none of `nodes`, runs no island."""
 
     cpus: int
     nodes: list[str]
@@ -106,7 +99,6 @@ class RayCluster:
         self.nodes.remove(node)
 
     def node_of(self, where: str) -> str:
-        """Return the name of the node on which a job runs, as its engine tells it."""
         return next(name for name in self.nodes if self.ids[name][:12] in where)
 
     def actors(self) -> list[str]:
@@ -114,7 +106,6 @@ class RayCluster:
         return list(self.ask("actors"))
 
     def kill(self, job: str) -> None:
-        """Kill a job's supervising actor by `ray.kill`."""
         self.ask("kill", job=job)
 
 
@@ -150,7 +141,6 @@ async def begun(word: str) -> int:
 
 
 async def gone(word: str) -> None:
-    """Wait until no process has a word on its command line."""
     async with asyncio.timeout(LIMIT_S):
         while processes_with(word):  # noqa: ASYNC110  (no event comes from there)
             await asyncio.sleep(LOOK_S)
@@ -160,8 +150,6 @@ async def gone(word: str) -> None:
 
 
 class _Host:
-    """The process that has Ray's `Cluster`."""
-
     def __init__(self, cpus: int) -> None:
         self._cpus = cpus
         self._nodes: dict[str, Any] = {}

@@ -66,7 +66,6 @@ PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=9 PreemptM
 
 
 def missing() -> str | None:
-    """Return why there can be no Slurm here; None if there can."""
     if os.geteuid() != 0:
         return "slurmd starts jobs for their users, so this test needs root"
     tools = [name for name in DAEMONS if shutil.which(name) is None]
@@ -75,13 +74,7 @@ def missing() -> str | None:
 
 @dataclass(slots=True)
 class SlurmCluster:
-    """Daemons of one cluster.
-
-    Attributes:
-        room: where they run.
-        folder: of their files.
-        nodes: the slurmd of each node that runs.
-    """
+    """Daemons of one cluster: in `nodes`, the slurmd of each node that runs."""
 
     room: Room
     folder: Path

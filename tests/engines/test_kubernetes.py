@@ -7,14 +7,7 @@ from shutil import which
 
 import pytest
 
-from islands.engines.engine import (
-    EngineAway,
-    Island,
-    JobState,
-    RunMark,
-    Unplaceable,
-    make_engine,
-)
+from islands.engines import engine as engines
 from islands.engines.kubernetes import Kubernetes
 from islands.engines.needs import Needs
 from islands.protocol.errors import SettingsError
@@ -25,8 +18,8 @@ pytestmark = [
     pytest.mark.skipif(which("kubectl") is None, reason="this host has no kubectl"),
 ]
 
-OF = RunMark("first", "0a1b2c3d")
-ISLAND = Island(
+OF = engines.RunMark("first", "0a1b2c3d")
+ISLAND = engines.Island(
     "site-0",
     OF,
     Needs(engine="kubernetes", hosts=2, image="example/islands:1"),
@@ -60,14 +53,14 @@ def test_an_island_is_placed_listed_and_ended(api: KubernetesApi, engine: Kubern
     (secret,) = api.objects["secrets"].values()
     assert secret["stringData"] == {"ISLANDS_TOKEN": "hush"}
     (found,) = engine.list()
-    assert (found.name, found.job, found.state) == ("site-0", job, JobState.WAITING)
+    assert (found.name, found.job, found.state) == ("site-0", job, engines.JobState.WAITING)
     for index in (0, 1):
         api.add_pod(job, index, "Running")
     (found,) = engine.list()
-    assert (found.state, found.where) == (JobState.RUNNING, "node-0 node-1")
+    assert (found.state, found.where) == (engines.JobState.RUNNING, "node-0 node-1")
     engine.end(job, at_once=False)
     (found,) = engine.list()
-    assert found.state is JobState.ENDING
+    assert found.state is engines.JobState.ENDING
     api.end_pods(job)
     assert engine.list() == []
     assert not any(api.objects.values())
@@ -119,7 +112,7 @@ def test_a_list_takes_a_few_calls_however_many_islands_there_are(
 def test_an_exceeded_quota_is_told_in_its_own_words(api: KubernetesApi, engine: Kubernetes) -> None:
     said = "jobsets is forbidden: exceeded quota: gpus, requested: 8, limited: 4"
     api.refuses["jobsets"] = 403, said
-    with pytest.raises(EngineAway, match="exceeded quota: gpus, requested: 8"):
+    with pytest.raises(engines.EngineAway, match="exceeded quota: gpus, requested: 8"):
         engine.place(ISLAND)
     del api.refuses["jobsets"]
     job = engine.place(ISLAND)
@@ -136,7 +129,7 @@ def test_an_exceeded_quota_is_told_in_its_own_words(api: KubernetesApi, engine: 
 def test_an_island_without_its_secret_is_taken_back(api: KubernetesApi, engine: Kubernetes) -> None:
     """Its pods would wait for it for ever."""
     api.refuses["secrets"] = 403, 'User "hub" cannot create resource "secrets"'
-    with pytest.raises(Unplaceable, match="cannot create resource"):
+    with pytest.raises(engines.Unplaceable, match="cannot create resource"):
         engine.place(ISLAND)
     assert engine.list() == []
 
@@ -145,15 +138,15 @@ def test_a_cluster_that_is_gone_is_asked_again_later(tmp_path: Path) -> None:
     with served(KubernetesApi(), tmp_path) as file:
         engine = Kubernetes(OF, {"kubeconfig": str(file)})
     for call in (engine.list, lambda: engine.place(ISLAND)):
-        with pytest.raises(EngineAway, match=r"kubernetes does not answer: .*refused"):
+        with pytest.raises(engines.EngineAway, match=r"kubernetes does not answer: .*refused"):
             call()
 
 
 def test_a_cluster_that_nobody_tells_of_is_the_users_to_mend(tmp_path: Path) -> None:
-    engine = make_engine("kubernetes", OF, {"kubeconfig": str(tmp_path / "none")})
+    engine = engines.make_engine("kubernetes", OF, {"kubeconfig": str(tmp_path / "none")})
     with pytest.raises(
-        Unplaceable, match=r"no cluster is named: current-context must exist .*; set"
+        engines.Unplaceable, match=r"no cluster is named: current-context must exist .*; set"
     ):
         engine.list()
     with pytest.raises(SettingsError, match=r"settings\.cluster is not known to kubernetes"):
-        make_engine("kubernetes", OF, {"cluster": "far"})
+        engines.make_engine("kubernetes", OF, {"cluster": "far"})

@@ -9,19 +9,10 @@ import pytest
 import yaml
 
 from islands.cli.parsing import parse
+from islands.engines import kubernetes_manifests
 from islands.engines.engine import ADDRESS, RANK, Island, RunMark, Unplaceable, yaml_of
 from islands.engines.hub import Joining, island_of
 from islands.engines.kubernetes import Kubernetes
-from islands.engines.kubernetes_manifests import (
-    SPOT,
-    ClusterSettings,
-    Manifest,
-    Placed,
-    dns_label,
-    island_jobset,
-    jobset_name,
-    literal,
-)
 from islands.engines.needs import read_islands
 from islands.protocol.errors import SettingsError
 from islands.settings.host import LearnerOptions
@@ -59,15 +50,15 @@ ISLANDS: Mapping[str, Mapping[str, object]] = {
     "GPUs of several hosts, by Kueue, on spot nodes": GPUS,
     "TPUs, a loop of one's own, an image, a region": TPUS,
 }
-PLACED = Placed("first-site-0", {"ISLANDS_TOKEN": ("first-site-0", "token")})
+PLACED = kubernetes_manifests.Placed("first-site-0", {"ISLANDS_TOKEN": ("first-site-0", "token")})
 
 
-def made(entry: str) -> Manifest:
+def made(entry: str) -> kubernetes_manifests.Manifest:
     """The JobSet of an entry's island, as kubectl reads it."""
     (needs,) = read_islands({"site": {"image": "example/islands:1", **ISLANDS[entry]}}).values()
     joining = Joining(OF, "ws://first-hub:7070/supervisor", "hush", task="a:b")
-    text = yaml_of(island_jobset(island_of("site-1", needs, joining), PLACED))
-    found: Manifest = yaml.safe_load(text)
+    text = yaml_of(kubernetes_manifests.island_jobset(island_of("site-1", needs, joining), PLACED))
+    found: kubernetes_manifests.Manifest = yaml.safe_load(text)
     return found
 
 
@@ -77,8 +68,8 @@ def island(**needs: object) -> Island:
     return Island("site-0", OF, entry, "python -m islands.learner", {"ISLANDS_TOKEN": "hush"})
 
 
-def pod_of(job: Mapping[str, Any]) -> Manifest:
-    pod: Manifest = job["template"]["spec"]["template"]["spec"]
+def pod_of(job: Mapping[str, Any]) -> kubernetes_manifests.Manifest:
+    pod: kubernetes_manifests.Manifest = job["template"]["spec"]["template"]["spec"]
     return pod
 
 
@@ -195,14 +186,16 @@ def test_tpus_are_found_by_their_kind_and_topology() -> None:
 )
 def test_what_cannot_be_found_is_refused(needs: dict[str, object], says: str) -> None:
     with pytest.raises(SettingsError, match=re.escape(says)):
-        island_jobset(island(**needs), PLACED)
+        kubernetes_manifests.island_jobset(island(**needs), PLACED)
 
 
-@pytest.mark.parametrize("spot", [*SPOT, "my.org/spot=yes"])
+@pytest.mark.parametrize("spot", [*kubernetes_manifests.SPOT, "my.org/spot=yes"])
 def test_spot_nodes_are_named_by_who_makes_them_or_by_label(spot: str) -> None:
-    label = ClusterSettings.of({"spot": spot}).spot_label
+    label = kubernetes_manifests.ClusterSettings.of({"spot": spot}).spot_label
     assert label is not None
-    made = island_jobset(island(preemptible=True, settings={"spot": spot}), PLACED)
+    made = kubernetes_manifests.island_jobset(
+        island(preemptible=True, settings={"spot": spot}), PLACED
+    )
     pod = pod_of(made["spec"]["replicatedJobs"][0])
     assert pod["nodeSelector"] == dict([label])
     assert pod["tolerations"][-1]["key"] == label[0]
@@ -211,7 +204,7 @@ def test_spot_nodes_are_named_by_who_makes_them_or_by_label(spot: str) -> None:
 def test_any_accelerator_needs_no_label() -> None:
     placed = PLACED
     told = {"resource": "amd.com/gpu"}
-    jobset = island_jobset(island(accelerators="gpu:2", settings=told), placed)
+    jobset = kubernetes_manifests.island_jobset(island(accelerators="gpu:2", settings=told), placed)
     pod = pod_of(jobset["spec"]["replicatedJobs"][0])
     assert "nodeSelector" not in pod
     assert pod["containers"][0]["resources"]["limits"] == {"amd.com/gpu": "2"}
@@ -234,18 +227,18 @@ def test_a_mistake_fails_an_island_at_once_and_a_lost_node_does_not() -> None:
     ("text", "name"),
     [
         ("first", "first"),
-        ("First", "first-" + dns_label("First")[-6:]),
-        ("7b_run", "i-7b-run-" + dns_label("7b_run")[-6:]),
-        ("a" * 64, "a" * 56 + "-" + dns_label("a" * 64)[-6:]),
+        ("First", "first-" + kubernetes_manifests.dns_label("First")[-6:]),
+        ("7b_run", "i-7b-run-" + kubernetes_manifests.dns_label("7b_run")[-6:]),
+        ("a" * 64, "a" * 56 + "-" + kubernetes_manifests.dns_label("a" * 64)[-6:]),
     ],
 )
 def test_a_name_of_kubernetes_begins_with_a_letter_and_is_short(text: str, name: str) -> None:
-    assert dns_label(text) == name
+    assert kubernetes_manifests.dns_label(text) == name
     assert re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", name)
 
 
 def test_names_that_become_equal_are_told_apart() -> None:
-    assert dns_label("a.b") != dns_label("a_b")
+    assert kubernetes_manifests.dns_label("a.b") != kubernetes_manifests.dns_label("a_b")
 
 
 @pytest.mark.parametrize("run", ["first", "R" * 64])
@@ -253,12 +246,12 @@ def test_the_longest_pod_name_is_allowed(run: str) -> None:
     """JobSet refuses a JobSet whose pods would have names of more than 63 characters."""
     (needs,) = read_islands({"e" * 60: {"engine": "kubernetes", "hosts": 9999}}).values()
     told = island_of(f"{'e' * 60}-0", needs, Joining(OF, "ws://first-hub:7070/supervisor"))
-    name = jobset_name(("islands", run), told)
+    name = kubernetes_manifests.jobset_name(("islands", run), told)
     assert len(f"{name}-hosts-0-9999-abcde") <= 63
 
 
 def test_text_for_a_shell_is_not_expanded_by_kubernetes() -> None:
-    assert literal("echo $(date) $$ $HOME") == "echo $$(date) $$$ $HOME"
+    assert kubernetes_manifests.literal("echo $(date) $$ $HOME") == "echo $$(date) $$$ $HOME"
 
 
 # --- the engine's description -------------------------------------------------------------------
@@ -277,7 +270,10 @@ def test_the_description_is_the_manifest_without_secrets() -> None:
     ]
     assert secret == {"name": told["metadata"]["name"], "key": "ISLANDS_TOKEN"}
     name, _, attempt = told["metadata"]["name"].rpartition("-")
-    assert (name, len(attempt)) == (jobset_name(("islands", "first"), island()), 5)
+    assert (name, len(attempt)) == (
+        kubernetes_manifests.jobset_name(("islands", "first"), island()),
+        5,
+    )
 
 
 def test_what_the_engine_cannot_be_told_is_unplaceable() -> None:

@@ -44,6 +44,11 @@ class Desk:
     def _island(self, name: str) -> Island:
         return island_of(name, Needs("slurm"), Joining(OF, "ws://hub:7070/supervisor"))
 
+    async def place(self) -> None:
+        """Start site-0, which its engine has a second later."""
+        self.launcher.start("site-0")
+        await asyncio.sleep(1.0)
+
     async def until(self, condition: Callable[[], bool]) -> float:
         """Wait for two minutes until something is so; returns after how long."""
         for tick in range(2400):
@@ -53,9 +58,13 @@ class Desk:
         pytest.fail("it did not come to be within two minutes")
 
 
+@pytest.fixture
+def desk() -> Desk:
+    return Desk(MemoryEngine())
+
+
 @virtual
-async def test_an_island_is_placed_once() -> None:
-    desk = Desk(MemoryEngine())
+async def test_an_island_is_placed_once(desk: Desk) -> None:
     desk.launcher.start("site-0")
     desk.launcher.start("site-0")
     await asyncio.sleep(30.0)
@@ -64,7 +73,6 @@ async def test_an_island_is_placed_once() -> None:
     assert [island.name for island in desk.engine.given] == ["site-0"]
     assert desk.launcher.names() == ["site-0"]
     assert (desk.ends, desk.said) == ([], [])
-    desk.launcher.close()
 
 
 @virtual
@@ -85,14 +93,12 @@ async def test_an_engine_that_is_away_keeps_no_other_waiting() -> None:
     desk = Desk(MemoryEngine(), far=far)
     far.away = "connection refused"
     desk.launcher.start("far-0")
-    desk.launcher.start("site-0")
-    await asyncio.sleep(1.0)
+    await desk.place()
     assert [island.name for island in desk.engine.given] == ["site-0"]
     far.away = ""
     await desk.until(lambda: len(far.given) == 1)
     assert "ray (far) answers again" in desk.said
     assert desk.ends == []
-    desk.launcher.close()
 
 
 @pytest.mark.parametrize("poll_s", [1.0, 5.0, 10.0, 60.0])
@@ -101,15 +107,13 @@ async def test_an_island_whose_placing_was_cut_off_is_not_placed_twice(poll_s: f
     engine = MemoryEngine()
     engine.poll_s = poll_s
     desk = Desk(engine)
-    desk.launcher.start("site-0")
-    await asyncio.sleep(1.0)
+    await desk.place()
     engine.cut = "connection reset after the request"
     desk.launcher.start("site-1")
     await asyncio.sleep(3 * poll_s + 60.0)
     assert [island.name for island in engine.given] == ["site-0", "site-1"]
     assert desk.launcher.names() == ["site-0", "site-1"]
     assert [job for job, _ in engine.ended] == []
-    desk.launcher.close()
 
 
 @pytest.mark.parametrize(
@@ -122,11 +126,9 @@ async def test_an_island_whose_placing_was_cut_off_is_not_placed_twice(poll_s: f
 )
 @virtual
 async def test_the_end_of_a_job_is_told_with_its_exit_code(
-    code: int, why: str, told: tuple[int, str]
+    desk: Desk, code: int, why: str, told: tuple[int, str]
 ) -> None:
-    desk = Desk(MemoryEngine())
-    desk.launcher.start("site-0")
-    await asyncio.sleep(1.0)
+    await desk.place()
     desk.engine.move("job-1", JobState.ENDED, code=code, why=why)
     assert await desk.until(lambda: bool(desk.ends)) < 2 * desk.engine.poll_s
     ((name, end),) = desk.ends
@@ -134,31 +136,24 @@ async def test_the_end_of_a_job_is_told_with_its_exit_code(
     assert end.told.startswith(told[1])
     assert bool(end.told) == bool(code)
     assert desk.launcher.names() == []
-    desk.launcher.start("site-0")
-    await asyncio.sleep(1.0)
+    await desk.place()
     assert len(desk.engine.given) == 2
-    desk.launcher.close()
 
 
 @virtual
-async def test_a_job_that_the_engine_forgot_has_ended() -> None:
-    desk = Desk(MemoryEngine())
-    desk.launcher.start("site-0")
-    await asyncio.sleep(1.0)
+async def test_a_job_that_the_engine_forgot_has_ended(desk: Desk) -> None:
+    await desk.place()
     desk.engine.jobs = []
     await asyncio.sleep(desk.engine.poll_s)
     assert desk.ends == []
     await asyncio.sleep(desk.engine.poll_s + 1.0)
     assert desk.ends == [("site-0", ProcessEnd())], "the supervisor knows whether it left"
     assert desk.said == ["slurm (site) has no job job-1 of site-0 any more"]
-    desk.launcher.close()
 
 
 @virtual
-async def test_an_engine_that_is_away_is_told_once_and_asked_again() -> None:
-    desk = Desk(MemoryEngine())
-    desk.launcher.start("site-0")
-    await asyncio.sleep(1.0)
+async def test_an_engine_that_is_away_is_told_once_and_asked_again(desk: Desk) -> None:
+    await desk.place()
     desk.engine.move("job-1", JobState.RUNNING)
     await asyncio.sleep(desk.engine.poll_s + 1.0)
     desk.engine.away = "slurm does not answer: connection refused"
@@ -172,33 +167,27 @@ async def test_an_engine_that_is_away_is_told_once_and_asked_again() -> None:
     await asyncio.sleep(1.0)
     assert desk.said[2:] == ["slurm (site) answers again"]
     assert desk.ends == []
-    desk.launcher.close()
 
 
 @virtual
-async def test_a_refused_island_has_ended_with_an_error_of_its_user() -> None:
-    desk = Desk(MemoryEngine())
+async def test_a_refused_island_has_ended_with_an_error_of_its_user(desk: Desk) -> None:
     desk.engine.refused = "sbatch: error: invalid partition specified: gpux"
     desk.launcher.start("site-0")
     await asyncio.sleep(600.0)
     ((name, end),) = desk.ends
     assert (name, end.code, end.sentence) == ("site-0", OF_NO_USE, desk.engine.refused)
     assert desk.launcher.names() == []
-    desk.launcher.close()
 
 
 @virtual
-async def test_an_engine_that_is_not_installed_refuses_its_islands() -> None:
-    desk = Desk(MemoryEngine())
-    desk.launcher.start("site-0")
-    await asyncio.sleep(1.0)
+async def test_an_engine_that_is_not_installed_refuses_its_islands(desk: Desk) -> None:
+    await desk.place()
     desk.engine.fault = Unplaceable("this host has no command squeue")
     desk.launcher.start("site-1")
     await asyncio.sleep(60.0)
     ((name, end),) = desk.ends
     assert (name, end.code, end.sentence) == ("site-1", OF_NO_USE, str(desk.engine.fault))
     assert desk.launcher.names() == ["site-0"], "what is placed goes on"
-    desk.launcher.close()
 
 
 @virtual
@@ -221,15 +210,13 @@ async def test_a_restarted_hub_finds_what_was_placed(tmp_path: Path) -> None:
     await asyncio.sleep(30.0)
     assert len(engine.given) == 2, "nothing is placed twice"
     assert second.launcher.names() == ["site-0", "site-2"]
-    second.launcher.close()
 
 
 @virtual
 async def test_a_restarted_hub_goes_on_with_what_it_was_about_to_do(tmp_path: Path) -> None:
     engine, records = MemoryEngine(), tmp_path / "engines.json"
     first = Desk(engine, records)
-    first.launcher.start("site-0")
-    await asyncio.sleep(1.0)
+    await first.place()
     engine.away = "no route to host"
     first.launcher.stop("site-0", 10.0)
     first.launcher.start("site-1")
@@ -245,12 +232,10 @@ async def test_a_restarted_hub_goes_on_with_what_it_was_about_to_do(tmp_path: Pa
     assert [island.name for island in engine.given] == ["site-0", "site-2"]
     assert engine.ended == [("job-1", False)]
     assert second.launcher.names() == ["site-1", "site-2"]
-    second.launcher.close()
 
 
 @virtual
-async def test_a_fleet_that_is_being_placed_can_be_stopped() -> None:
-    desk = Desk(MemoryEngine())
+async def test_a_fleet_that_is_being_placed_can_be_stopped(desk: Desk) -> None:
     for index in range(200):
         desk.launcher.start(f"site-{index}")
     await asyncio.sleep(20 * CALL_S)
@@ -260,12 +245,10 @@ async def test_a_fleet_that_is_being_placed_can_be_stopped() -> None:
     assert len(desk.engine.given) < 25
     assert all(job.state is JobState.ENDED for job in desk.engine.jobs)
     assert len(desk.ends) == 200
-    desk.launcher.close()
 
 
 @virtual
-async def test_no_room_is_asked_for_ever_more_rarely_and_told_once() -> None:
-    desk = Desk(MemoryEngine())
+async def test_no_room_is_asked_for_ever_more_rarely_and_told_once(desk: Desk) -> None:
     desk.engine.full = "QOSMaxSubmitJobPerUserLimit"
     for index in range(10):
         desk.launcher.start(f"site-{index}")
@@ -276,12 +259,10 @@ async def test_no_room_is_asked_for_ever_more_rarely_and_told_once() -> None:
     desk.engine.full = ""
     await asyncio.sleep(301.0)
     assert len(desk.engine.given) == 10
-    desk.launcher.close()
 
 
 @virtual
-async def test_an_engine_that_fails_in_its_own_way_ends_no_run() -> None:
-    desk = Desk(MemoryEngine())
+async def test_an_engine_that_fails_in_its_own_way_ends_no_run(desk: Desk) -> None:
     desk.engine.fault = ValueError("embedded null byte")
     desk.launcher.start("site-0")
     await asyncio.sleep(30.0)
@@ -289,27 +270,21 @@ async def test_an_engine_that_fails_in_its_own_way_ends_no_run() -> None:
     desk.engine.fault = None
     await asyncio.sleep(60.0)
     assert len(desk.engine.given) == 1
-    desk.launcher.close()
 
 
 @virtual
-async def test_what_was_cut_off_and_is_to_end_is_looked_for() -> None:
-    desk = Desk(MemoryEngine())
+async def test_what_was_cut_off_and_is_to_end_is_looked_for(desk: Desk) -> None:
     desk.engine.cut = "connection reset after the request"
-    desk.launcher.start("site-0")
-    await asyncio.sleep(1.0)
+    await desk.place()
     desk.launcher.stop("site-0", 10.0)
     assert await desk.until(lambda: bool(desk.ends)) < 5.0
     assert desk.engine.ended == [("job-1", False)]
     assert desk.launcher.names() == []
-    desk.launcher.close()
 
 
 @virtual
-async def test_a_job_that_nobody_remembers_is_taken_up_and_a_twin_is_ended() -> None:
-    desk = Desk(MemoryEngine())
-    desk.launcher.start("site-0")
-    await asyncio.sleep(1.0)
+async def test_a_job_that_nobody_remembers_is_taken_up_and_a_twin_is_ended(desk: Desk) -> None:
+    await desk.place()
     desk.engine.jobs += [
         Job("site-0", "twin", JobState.RUNNING),
         Job("site-7", "lost", JobState.RUNNING, where="node-3"),
@@ -319,13 +294,11 @@ async def test_a_job_that_nobody_remembers_is_taken_up_and_a_twin_is_ended() -> 
     assert desk.engine.ended == [("twin", False)]
     assert desk.launcher.names() == ["site-0", "site-7"]
     assert desk.said == ["site-7 is job lost of slurm (site), and is taken up"]
-    desk.launcher.close()
 
 
 @pytest.mark.parametrize("when", ["asked", "placing", "placed", "away"])
 @virtual
-async def test_an_island_that_is_to_end_ends_whenever_that_is_said(when: str) -> None:
-    desk = Desk(MemoryEngine())
+async def test_an_island_that_is_to_end_ends_whenever_that_is_said(desk: Desk, when: str) -> None:
     desk.engine.away = "away" if when == "away" else ""
     desk.launcher.start("site-0")
     await asyncio.sleep({"asked": 0.0, "placing": CALL_S / 2}.get(when, 1.0))
@@ -335,43 +308,33 @@ async def test_an_island_that_is_to_end_ends_whenever_that_is_said(when: str) ->
     assert desk.ends == [("site-0", ProcessEnd())]
     assert desk.launcher.names() == []
     assert not [job for job in desk.engine.jobs if job.state is not JobState.ENDED]
-    desk.launcher.close()
 
 
 @virtual
-async def test_a_killed_island_may_be_placed_again() -> None:
-    desk = Desk(MemoryEngine())
-    desk.launcher.start("site-0")
-    await asyncio.sleep(1.0)
+async def test_a_killed_island_may_be_placed_again(desk: Desk) -> None:
+    await desk.place()
     desk.launcher.kill("site-0")
     await desk.until(lambda: bool(desk.ends))
     assert desk.ends[0][1].told == "killed by SIGKILL"
     assert desk.engine.ended == [("job-1", True)]
-    desk.launcher.start("site-0")
-    await asyncio.sleep(1.0)
+    await desk.place()
     (row,) = desk.launcher.placements.rows(1e9)
     assert (row["restarts_by_hub"], row["job"]) == (1, "job-2")
-    desk.launcher.close()
 
 
 @virtual
-async def test_an_island_that_is_killed_while_it_is_asked_to_end_is_killed() -> None:
-    desk = Desk(MemoryEngine())
-    desk.launcher.start("site-0")
-    await asyncio.sleep(1.0)
+async def test_an_island_that_is_killed_while_it_is_asked_to_end_is_killed(desk: Desk) -> None:
+    await desk.place()
     desk.launcher.stop("site-0", 10.0)
     await asyncio.sleep(CALL_S / 2)
     desk.launcher.kill("site-0")
     await desk.until(lambda: bool(desk.ends))
     assert desk.engine.ended == [("job-1", False), ("job-1", True)]
-    desk.launcher.close()
 
 
 @virtual
-async def test_a_long_wait_in_a_queue_is_told_ever_more_rarely() -> None:
-    desk = Desk(MemoryEngine())
-    desk.launcher.start("site-0")
-    await asyncio.sleep(1.0)
+async def test_a_long_wait_in_a_queue_is_told_ever_more_rarely(desk: Desk) -> None:
+    await desk.place()
     desk.engine.move("job-1", JobState.WAITING, why="Resources")
     await asyncio.sleep(599.0)
     assert desk.said == []
@@ -380,12 +343,12 @@ async def test_a_long_wait_in_a_queue_is_told_ever_more_rarely() -> None:
     assert minutes[:3] == [10, 20, 40]
     assert len(minutes) == 7, "half a day of waiting is seven sentences"
     assert desk.said[0] == "site-0 has waited for 10 min in the queue of slurm (site): Resources"
-    desk.launcher.close()
 
 
 @virtual
-async def test_what_its_engine_lets_wait_no_longer_is_placed_again_and_is_no_end() -> None:
-    desk = Desk(MemoryEngine())
+async def test_what_its_engine_lets_wait_no_longer_is_placed_again_and_is_no_end(
+    desk: Desk,
+) -> None:
     desk.launcher.start("site-0")
     for placed in range(2, 5):
         await asyncio.sleep(60.0)
@@ -393,7 +356,6 @@ async def test_what_its_engine_lets_wait_no_longer_is_placed_again_and_is_no_end
         await desk.until(lambda: len(desk.engine.given) == placed)  # noqa: B023
     assert [island.attempt for island in desk.engine.given] == [1, 2, 3, 4]
     assert (desk.ends, desk.launcher.names()) == ([], ["site-0"])
-    desk.launcher.close()
 
 
 @virtual
@@ -407,4 +369,3 @@ async def test_a_damaged_record_is_no_record(tmp_path: Path) -> None:
     desk.launcher.start("site-0")
     await asyncio.sleep(10.0)
     assert (engine.given, desk.launcher.names()) == ([], ["site-0"])
-    desk.launcher.close()

@@ -21,19 +21,7 @@ from islands.run.hosting.process_identity import facts
 from tests.engines import ray_cluster, slurm_cluster
 from tests.engines.kubernetes_api import KubernetesApi, served
 from tests.engines.kubernetes_host import Containers, Controllers, kill, stepping
-from tests.integration.programs import (
-    ROOT,
-    Room,
-    control,
-    hub_address,
-    imbalance,
-    incarnations,
-    logged,
-    merges,
-    open_room,
-    summary_of,
-    write_config,
-)
+from tests.integration import programs
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(420)]
 
@@ -41,27 +29,19 @@ Entry = dict[str, object]
 
 
 class Cluster(Protocol):
-    """An engine's cluster, as the run's test needs it.
-
-    Attributes:
-        environment: Variables of the hub beside its own.
-        hosts: Of the island `pair`.
-    """
+    """An engine's cluster, as the run's test needs it; `hosts` are those of the island `pair`."""
 
     environment: Mapping[str, str]
     hosts: int
 
-    def entry(self, **more: object) -> Entry:
-        """Return an entry of the table `islands`."""
+    def entry(self, **more: object) -> Entry: ...
 
-    def jobs(self) -> list[str]:
-        """Return all jobs that the engine has, or has had."""
+    def jobs(self) -> list[str]: ...
 
     async def lose(self, island: str) -> None:
         """Take the processes of an island away, as the loss of its host does."""
 
-    def left(self) -> bool:
-        """Return whether anything of the run's islands goes on."""
+    def left(self) -> bool: ...
 
 
 PATH = f"export PATH={Path(sys.executable).parent}:$PATH"
@@ -73,7 +53,7 @@ class Folder:
     environment: Mapping[str, str] = {}
     hosts = 1
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: programs.Room) -> None:
         self._room = room
         self._folder = room.folder / "engine"
         self._folder.mkdir()
@@ -161,7 +141,7 @@ class Kubernetes:
     hosts = 2
 
     def __init__(self, api: KubernetesApi, controllers: Controllers, kubeconfig: Path) -> None:
-        paths = os.pathsep.join(["", str(ROOT), *sys.path])
+        paths = os.pathsep.join(["", str(programs.ROOT), *sys.path])
         self.environment: Mapping[str, str] = {"NO_PROXY": "127.0.0.1", "PYTHONPATH": paths}
         self._api, self._controllers, self._kubeconfig = api, controllers, kubeconfig
 
@@ -185,7 +165,7 @@ def where(folder: Path, island: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def cluster_of(engine: str, room: Room) -> AsyncIterator[Cluster]:
+async def cluster_of(engine: str, room: programs.Room) -> AsyncIterator[Cluster]:
     """Open an engine's cluster in a room, or skip the test if this host lacks it."""
     needed: dict[str, Callable[[], str | None]] = {
         "slurm": slurm_cluster.missing,
@@ -223,8 +203,8 @@ async def test_placed_islands_outlive_their_hub_and_leave_nothing_behind(
     tmp_path: Path, engine: str
 ) -> None:
     folder = tmp_path / "run"
-    async with open_room(tmp_path) as room, cluster_of(engine, room) as cluster:
-        config = write_config(
+    async with programs.open_room(tmp_path) as room, cluster_of(engine, room) as cluster:
+        config = programs.write_config(
             tmp_path / "run.yaml",
             task_settings={"step_s": 0.05, "megabytes": 0.25},
             listen=f"127.0.0.1:{free_port()}",
@@ -234,36 +214,42 @@ async def test_placed_islands_outlive_their_hub_and_leave_nothing_behind(
 
         async def joined(*names: str, times: int = 1) -> None:
             def done() -> bool:
-                return all(len(logged(folder, "admitted", name=name)) >= times for name in names)
+                return all(
+                    len(programs.logged(folder, "admitted", name=name)) >= times for name in names
+                )
 
             await room.wait(done, 120.0)
-            before = merges(folder)
-            await room.wait(lambda: merges(folder) > before + 2)
+            before = programs.merges(folder)
+            await room.wait(lambda: programs.merges(folder) > before + 2)
 
         hub = room.start(*command, environment=cluster.environment)
         await joined("site-0", "site-1", "pair-0")
-        assert "started site-2" in (await control(room, "add", "site")).out
-        refused = await control(room, "add", "cloud", code=1)
+        assert "started site-2" in (await programs.control(room, "add", "site")).out
+        refused = await programs.control(room, "add", "cloud", code=1)
         assert "there are no learners 'cloud' to add; there are: pair, site" in refused.out
         await joined("site-2")
 
-        address, jobs = hub_address(folder), cluster.jobs()
+        address, jobs = programs.hub_address(folder), cluster.jobs()
         assert len(jobs) == 4
         os.kill(hub.pid, signal.SIGKILL)
         hub.process.wait()
         again = room.start(*command, environment=cluster.environment)
         names = ("site-0", "site-1", "site-2", "pair-0")
-        await room.wait(lambda: all(logged(folder, "recognised", name=name) for name in names))
-        assert (hub_address(folder), cluster.jobs()) == (address, jobs), "nothing is placed twice"
+        await room.wait(
+            lambda: all(programs.logged(folder, "recognised", name=name) for name in names)
+        )
+        assert (programs.hub_address(folder), cluster.jobs()) == (address, jobs), (
+            "nothing is placed twice"
+        )
 
-        await control(room, "drain", "site-1")
-        await room.wait(lambda: logged(folder, "left", name="site-1"))
+        await programs.control(room, "drain", "site-1")
+        await room.wait(lambda: programs.logged(folder, "left", name="site-1"))
         await cluster.lose("site-0")
         await joined("site-0", times=2)
-        assert engine in (await control(room, "status")).out.lower()
-        await control(room, "stop")
+        assert engine in (await programs.control(room, "status")).out.lower()
+        await programs.control(room, "stop")
         assert await room.ended(again) == 0, str(again)
-        summary = summary_of(folder) or {}
-        assert (imbalance(summary), incarnations(summary)["site-0"]) == (0, 2)
-        assert incarnations(summary)["site-1"] == 1, "who was drained is not placed again"
+        summary = programs.summary_of(folder) or {}
+        assert (programs.imbalance(summary), programs.incarnations(summary)["site-0"]) == (0, 2)
+        assert programs.incarnations(summary)["site-1"] == 1, "who was drained is not placed again"
         await room.wait(lambda: not cluster.left(), 60.0)

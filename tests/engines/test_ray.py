@@ -104,10 +104,7 @@ def test_needs_become_what_the_jobs_api_is_asked_for() -> None:
         "entrypoint_num_gpus": 8.0,
         "entrypoint_memory": 2 * 2**30,
         "entrypoint_resources": {"accelerator_type:H100": 0.001, "fast_link": 1.0, "site_a": 0.5},
-        "entrypoint_label_selector": {
-            "ray.io/region": "eu-west",
-            "ray.io/market-type": "!spot",
-        },
+        "entrypoint_label_selector": {"ray.io/region": "eu-west", "ray.io/market-type": "!spot"},
     }
     tpu = request_of(island(accelerators="TPU-V4:4", preemptible=True), FOLDER)
     assert tpu["entrypoint_resources"] == {"TPU": 4.0, "accelerator_type:TPU-V4": 0.001}

@@ -40,7 +40,6 @@ ISLANDS = {
 
 
 def island(needs: Needs) -> Island:
-    """Return site-0 of the run, as the launcher makes it."""
     command = needs.command or LEARNER
     return Island("site-0", MARK, needs, command, {**ENVIRONMENT, **needs.env})
 
@@ -238,16 +237,13 @@ def test_a_job_of_another_run_is_none(name: str | None) -> None:
     assert job_of({"job_name": name, "status": "RUNNING"}, MARK) is None
 
 
-class ResourcesUnavailableError(Exception):
-    """Named as SkyPilot's."""
+class ResourcesUnavailableError(Exception): ...
 
 
-class NoCloudAccessError(Exception):
-    """Named as SkyPilot's."""
+class NoCloudAccessError(Exception): ...
 
 
-class InvalidSkyPilotConfigError(ValueError):
-    """Named as SkyPilot's."""
+class InvalidSkyPilotConfigError(ValueError): ...
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,7 @@ from messaging.links.link import Lane, Link
 from messaging.links.link_state import DialSettings
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Secret
-from tests.integration.lanes import MESSAGE_TYPES, carrying
-from tests.messaging.doubles import beat
+from tests.messaging.doubles import Probe, Spoken, beat, carrying
 
 PORT = 7070
 SECRET = "of-a-test-in-its-own-namespace"  # noqa: S105 (nobody else is in there)
@@ -124,7 +123,7 @@ class Caller:
 
 
 def make_network() -> WebsocketNetwork:
-    return WebsocketNetwork(MESSAGE_TYPES, secret=Secret(SECRET))
+    return WebsocketNetwork((Probe, Spoken), secret=Secret(SECRET))
 
 
 def main(line: Sequence[str] | None = None) -> None:

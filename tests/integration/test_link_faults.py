@@ -26,8 +26,7 @@ from messaging.links.link import Lane, Link, Listener
 from messaging.links.link_state import DialSettings
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.settings import WebsocketSettings
-from tests.integration.lanes import MESSAGE_TYPES, carrying
-from tests.messaging.doubles import Probe, beat, probe
+from tests.messaging.doubles import Probe, Spoken, beat, carrying, probe
 
 pytestmark = pytest.mark.integration
 
@@ -78,8 +77,8 @@ class Room:
 @asynccontextmanager
 async def open_room(settings: WebsocketSettings = SMALL, *, seed: int = 0) -> AsyncIterator[Room]:
     """Start a hub and a proxy; close everything at the end."""
-    hub = WebsocketNetwork(MESSAGE_TYPES, settings=settings)
-    dialling = WebsocketNetwork(MESSAGE_TYPES, settings=settings)
+    hub = WebsocketNetwork((Probe, Spoken), settings=settings)
+    dialling = WebsocketNetwork((Probe, Spoken), settings=settings)
     await hub.open("127.0.0.1", 0)
     room = Room(hub, hub.listen("hub"), dialling, seed)
     try:

@@ -7,15 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from islands.island.agreement import (
-    AHEAD,
-    CommandLog,
-    End,
-    Follower,
-    Holdings,
-    Leader,
-    LogEntry,
-)
+from islands.island import agreement
 from islands.island.commands import Arrivals
 from islands.learner.compute import BookCopy
 from islands.protocol.identities import FragmentIndex, Incarnation, Version
@@ -33,7 +25,7 @@ def adopt(fragment: int, number: int) -> AdoptValue:
 class Host:
     """One host on a clock of the test's own: what it carried out, by boundary."""
 
-    follower: Follower = field(default_factory=Follower)
+    follower: agreement.Follower = field(default_factory=agreement.Follower)
     arrivals: Arrivals = field(default_factory=Arrivals)
     entries: dict[int, str] = field(default_factory=dict)
     carried_out: list[tuple[int, ...]] = field(default_factory=list)
@@ -46,17 +38,12 @@ class Island:
 
     Boundary b of a host comes a step after its boundary b − 1, or, as steps are collective, once
     every host has come to boundary b − 1, whatever is later.
-
-    Args:
-        hosts: number of hosts.
-        seed: draws the delays.
-        delay_s: longest delay of a message.
     """
 
     def __init__(self, hosts: int, seed: int, delay_s: float) -> None:
-        self.leader = Leader()
-        self.log = CommandLog()
-        self.holdings = Holdings(range(1, hosts))
+        self.leader = agreement.Leader()
+        self.log = agreement.CommandLog()
+        self.holdings = agreement.Holdings(range(1, hosts))
         self.followers = {rank: Host() for rank in range(1, hosts)}
         self.own: list[tuple[int, ...]] = []
         self._rng = random.Random(seed)
@@ -64,7 +51,7 @@ class Island:
         self._mail: list[tuple[float, int, int, tuple[object, ...]]] = []
         self._sent = 0
 
-    def command(self, command: LogEntry, now_s: float) -> None:
+    def command(self, command: agreement.LogEntry, now_s: float) -> None:
         self.log.put(command)
         self._flow(now_s)
 
@@ -134,7 +121,7 @@ def test_all_hosts_carry_out_the_same_commands_at_the_same_boundary(
 
 @pytest.mark.parametrize("drawn", range(20))
 def test_no_step_waits_for_a_word_that_takes_less_than_two_steps(drawn: int) -> None:
-    island = Island(4, drawn, 0.99 * AHEAD * STEP_S)
+    island = Island(4, drawn, 0.99 * agreement.AHEAD * STEP_S)
     for step in range(100):
         island.command(ResetMoments(), step * STEP_S)
         island.boundary(step * STEP_S)
@@ -142,7 +129,7 @@ def test_no_step_waits_for_a_word_that_takes_less_than_two_steps(drawn: int) -> 
 
 
 def test_a_command_is_carried_out_two_boundaries_after_all_hosts_hold_it() -> None:
-    leader, held = Leader(), 0
+    leader, held = agreement.Leader(), 0
     words = []
     for boundary in range(6):
         held = 1 if boundary >= 1 else 0
@@ -151,11 +138,11 @@ def test_a_command_is_carried_out_two_boundaries_after_all_hosts_hold_it() -> No
 
 
 def test_a_host_that_stands_still_comes_on_until_what_is_agreed_is_carried_out() -> None:
-    leader = Leader()
+    leader = agreement.Leader()
     leader.arrive(0)
     assert not leader.has_news(0)
     assert leader.has_news(1)
-    for _ in range(AHEAD):
+    for _ in range(agreement.AHEAD):
         leader.arrive(1)
         assert leader.has_news(1)
     assert leader.arrive(1)[0] == 1
@@ -163,7 +150,7 @@ def test_a_host_that_stands_still_comes_on_until_what_is_agreed_is_carried_out()
 
 
 def test_a_hanging_step_keeps_one_value_of_each_fragment_on_the_way() -> None:
-    log = CommandLog()
+    log = agreement.CommandLog()
     for number in range(5):
         log.put(adopt(0, number))
     log.put(adopt(1, 7))
@@ -195,7 +182,7 @@ def test_commands_are_complete_in_their_order_alone() -> None:
 
 
 def test_what_all_hold_is_what_the_slowest_holds() -> None:
-    holdings = Holdings((1, 2))
+    holdings = agreement.Holdings((1, 2))
     holdings.on_held(1, 5)
     assert holdings.common(9) == 0
     holdings.on_held(2, 7)
@@ -206,7 +193,7 @@ def test_what_all_hold_is_what_the_slowest_holds() -> None:
 
 def test_the_last_command_is_the_same_for_all_hosts() -> None:
     island = Island(3, 0, 0.5)
-    commands: deque[EngineAction | End] = deque([AllowSteps(1, ()), End()])
+    commands: deque[EngineAction | agreement.End] = deque([AllowSteps(1, ()), agreement.End()])
     for step in range(10):
         if commands:
             island.command(commands.popleft(), step * STEP_S)

@@ -5,16 +5,8 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from islands.island import commands
 from islands.island.agreement import AHEAD, ARRIVALS_KEPT, End, Itinerary, LogEntry
-from islands.island.commands import (
-    KINDS,
-    FollowerCommands,
-    LeaderCommands,
-    arrays_of,
-    body_of,
-    entry_of,
-    with_arrays,
-)
 from islands.island.forming import disagreement
 from islands.learner.compute import TO_LEAVE, TO_STEP, TO_WAIT, Arrival, BookCopy
 from islands.protocol.errors import InvariantError
@@ -29,8 +21,8 @@ class Pair:
 
     def __init__(self) -> None:
         self.over: list[str] = []
-        self.follower = FollowerCommands(over=lambda: self.over.append("follower"))
-        self.leader = LeaderCommands(
+        self.follower = commands.FollowerCommands(over=lambda: self.over.append("follower"))
+        self.leader = commands.LeaderCommands(
             2,
             send=self._send,
             own=lambda entry: entry,
@@ -166,20 +158,20 @@ ENTRIES: tuple[LogEntry, ...] = (
     "entry", ENTRIES, ids=[f"{n} {type(each).__name__}" for n, each in enumerate(ENTRIES)]
 )
 def test_a_command_arrives_as_it_was_issued(entry: LogEntry) -> None:
-    body = msgspec.msgpack.decode(msgspec.msgpack.encode(body_of(entry)))
-    arrays = arrays_of(entry)
-    arrived = entry_of(type(entry).__name__, body, arrays)
+    body = msgspec.msgpack.decode(msgspec.msgpack.encode(commands.body_of(entry)))
+    arrays = commands.arrays_of(entry)
+    arrived = commands.entry_of(type(entry).__name__, body, arrays)
     assert arrived == entry
-    assert arrays_of(arrived) == arrays
+    assert commands.arrays_of(arrived) == arrays
 
 
 def test_every_command_of_a_boundary_can_be_issued() -> None:
-    assert {type(entry).__name__ for entry in ENTRIES} == set(KINDS)
+    assert {type(entry).__name__ for entry in ENTRIES} == set(commands.KINDS)
 
 
 def test_a_value_is_sent_as_a_share() -> None:
     whole = ENTRIES[1]
-    cut = with_arrays(whole, (VALUE[:4], SENT))
+    cut = commands.with_arrays(whole, (VALUE[:4], SENT))
     assert isinstance(cut, actions.AdoptValue)
     assert (bytes(cut.payload), cut.sent, cut.version) == (b"\0" * 4, SENT, Version(1, 2))
 
@@ -197,4 +189,4 @@ def test_a_command_of_another_version_is_refused_in_a_sentence(
     kind: str, body: dict[str, object]
 ) -> None:
     with pytest.raises(InvariantError, match=kind):
-        entry_of(kind, body, ())
+        commands.entry_of(kind, body, ())

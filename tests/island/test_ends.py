@@ -1,4 +1,4 @@
-"""An island's hosts end together, and the one that caused it alone counts that as its failure."""
+"""Who belongs to an island; its hosts end together, and the one that caused it alone has failed."""
 
 import asyncio
 import signal
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from islands.island.follower import IslandFollower
-from islands.island.forming import CONSEQUENCE_S, NOBODY, Ended, consequence_s
+from islands.island.forming import CONSEQUENCE_S, NOBODY, Ended, consequence_s, misfit
 from islands.island.host_watchdog import (
     AFTER_ANOTHER_S,
     ASKED_TO_END,
@@ -33,6 +33,7 @@ from messaging.links.memory_link import MemoryNetwork
 from messaging.simulation.virtual_time import run_virtual
 
 HOSTS = 3
+FACTS = {"name": "a", "the version of JAX": "1.2"}
 
 
 class Island:
@@ -52,8 +53,7 @@ class Island:
         )
         self.followers = {
             rank: IslandFollower(
-                HostHello(PROTOCOL, rank, HOSTS, f"host-{rank}", {}),
-                *(self.network, LEADER, scope),
+                HostHello(PROTOCOL, rank, HOSTS, f"host-{rank}", {}), *(self.network, LEADER, scope)
             )
             for rank in range(1, HOSTS)
         }
@@ -65,7 +65,6 @@ class Island:
         await asyncio.gather(*forming)
 
     async def codes(self) -> list[int]:
-        """The exit codes of the hosts' processes, by rank."""
         sides: list[IslandLeader | IslandFollower] = [self.leader, *self.followers.values()]
         return [(await side.ended).code_at(rank) for rank, side in enumerate(sides)]
 
@@ -174,6 +173,45 @@ def test_a_process_that_beats_no_more_is_killed_soon() -> None:
         assert not any(pulse.second(beaten=True) for _ in range(100))
         told = [pulse.second(beaten=False) for _ in range(SILENT_BEATS)]
         assert told == [False] * (SILENT_BEATS - 1) + [True]
+
+
+def hello(rank: int = 1, hosts: int = 3, protocol: int = PROTOCOL, **facts: str) -> HostHello:
+    """What a host tells that was started like rank 0, but for what is named."""
+    return HostHello(protocol, rank, hosts, "far", {**FACTS, **facts})
+
+
+def refused(told: HostHello, here: dict[int, str] | None = None) -> tuple[str, int]:
+    ended = misfit(told, hosts=3, facts=FACTS, here=here or {0: "near"})
+    assert ended is not None
+    return ended.reason, ended.code
+
+
+def test_a_host_that_was_started_alike_is_taken() -> None:
+    for rank in (2, 1):
+        assert misfit(hello(rank), hosts=3, facts=FACTS, here={0: "near"}) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        (hello(hosts=4), "--hosts 4, and rank 0 with --hosts 3"),
+        (hello(rank=3), "ranks are 0 to 2"),
+        (hello(rank=0), "ranks are 0 to 2"),
+        (hello(protocol=PROTOCOL + 1), "another version of Islands"),
+        (hello(name="b"), "name is 'b' at rank 1 (far), and 'a' at rank 0"),
+        (HostHello(PROTOCOL, 1, 3, "far", {}), "name is None"),
+    ],
+)
+def test_a_host_that_was_started_otherwise_must_be_started_anew(told: HostHello, says: str) -> None:
+    reason, code = refused(told)
+    assert says in reason
+    assert code == OF_NO_USE
+
+
+def test_a_rank_that_is_taken_is_tried_again() -> None:
+    reason, code = refused(hello(1), {0: "near", 1: "far, too"})
+    assert "rank 1 (far) came while rank 1 (far, too) is here" in reason
+    assert code == FAILED
 
 
 LEAVING = """trap 'sleep 0.1; echo left; exit 1' TERM HUP

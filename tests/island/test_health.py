@@ -1,5 +1,7 @@
 """Rank 0 finds which host is lost or stuck, and names it."""
 
+import pytest
+
 from islands.island.health import SILENT_TICKS, STALLED_STEPS, Health
 from islands.learner.compute import STEPPING
 from islands.tasks.data.batch_source import ARRIVING, READING
@@ -40,13 +42,16 @@ class Hosts:
         return self.health.tick()
 
 
-def test_hosts_that_step_are_well() -> None:
-    hosts = Hosts()
+@pytest.fixture
+def hosts() -> Hosts:
+    return Hosts()
+
+
+def test_hosts_that_step_are_well(hosts: Hosts) -> None:
     assert not any(hosts.second() for _ in range(2000))
 
 
-def test_a_host_that_is_silent_is_lost() -> None:
-    hosts = Hosts()
+def test_a_host_that_is_silent_is_lost(hosts: Hosts) -> None:
     hosts.second()
     told = [hosts.second(silent=2, steps=0) for _ in range(SILENT_TICKS - 1)]
     assert told[:-1] == [None] * (SILENT_TICKS - 2)
@@ -54,8 +59,7 @@ def test_a_host_that_is_silent_is_lost() -> None:
     assert hosts.health.blamed == 2
 
 
-def test_the_host_that_is_behind_is_the_one_that_is_stuck() -> None:
-    hosts = Hosts()
+def test_the_host_that_is_behind_is_the_one_that_is_stuck(hosts: Hosts) -> None:
     for _ in range(10):
         hosts.second()
     hosts.second(behind=1)
@@ -69,8 +73,7 @@ def test_the_host_that_is_behind_is_the_one_that_is_stuck() -> None:
     assert hosts.health.blamed == 1
 
 
-def test_devices_that_all_hosts_wait_for_are_nobody_s_fault() -> None:
-    hosts = Hosts()
+def test_devices_that_all_hosts_wait_for_are_nobody_s_fault(hosts: Hosts) -> None:
     for _ in range(10):
         hosts.second()
     told = [hosts.second(steps=0) for _ in range(STALLED_S + 1)]
@@ -78,8 +81,7 @@ def test_devices_that_all_hosts_wait_for_are_nobody_s_fault() -> None:
     assert hosts.health.blamed is None
 
 
-def test_long_steps_are_no_stall() -> None:
-    hosts = Hosts()
+def test_long_steps_are_no_stall(hosts: Hosts) -> None:
     for second in range(2000):
         assert hosts.second(steps=int(second % 100 == 0)) is None
     told = [hosts.second(steps=0) for _ in range(STALLED_STEPS * 100)]
@@ -87,15 +89,13 @@ def test_long_steps_are_no_stall() -> None:
     assert not any(told[: STALLED_STEPS * 99 - 100])
 
 
-def test_the_first_step_has_the_time_of_a_compilation() -> None:
-    hosts = Hosts()
+def test_the_first_step_has_the_time_of_a_compilation(hosts: Hosts) -> None:
     told = [hosts.second(steps=0) for _ in range(COMPILE_S)]
     assert told[:-1] == [None] * (COMPILE_S - 1)
     assert told[-1] is not None
 
 
-def test_rests_before_the_first_step_do_not_shorten_its_time() -> None:
-    hosts = Hosts()
+def test_rests_before_the_first_step_do_not_shorten_its_time(hosts: Hosts) -> None:
     for _ in range(30):
         hosts.second(steps=0, idle=True)
     told = [hosts.second(steps=0) for _ in range(COMPILE_S - 2)]
@@ -103,8 +103,7 @@ def test_rests_before_the_first_step_do_not_shorten_its_time() -> None:
     assert hosts.second(steps=0)
 
 
-def test_a_long_pause_does_not_make_long_steps_a_stall() -> None:
-    hosts = Hosts()
+def test_a_long_pause_does_not_make_long_steps_a_stall(hosts: Hosts) -> None:
     for second in range(2000):
         hosts.second(steps=int(second % 100 == 0))
     for _ in range(500):
@@ -112,8 +111,7 @@ def test_a_long_pause_does_not_make_long_steps_a_stall() -> None:
     assert not any(hosts.second(steps=0) for _ in range(STALLED_STEPS * 99 - 1))
 
 
-def test_data_that_has_not_arrived_makes_nobody_stuck() -> None:
-    hosts = Hosts()
+def test_data_that_has_not_arrived_makes_nobody_stuck(hosts: Hosts) -> None:
     for _ in range(10):
         hosts.second()
     hosts.second(behind=1)
@@ -122,15 +120,13 @@ def test_data_that_has_not_arrived_makes_nobody_stuck() -> None:
     assert any(told), "now its reader hangs"
 
 
-def test_readers_that_all_hosts_wait_for_are_told_as_such() -> None:
-    hosts = Hosts()
+def test_readers_that_all_hosts_wait_for_are_told_as_such(hosts: Hosts) -> None:
     for _ in range(10):
         hosts.second()
     told = [hosts.second(steps=0, doing=READING) for _ in range(STALLED_S + 1)]
     assert "all hosts have waited for their readers" in str(told[-1])
 
 
-def test_hosts_that_may_not_step_wait_for_as_long_as_it_takes() -> None:
-    hosts = Hosts()
+def test_hosts_that_may_not_step_wait_for_as_long_as_it_takes(hosts: Hosts) -> None:
     hosts.second()
     assert not any(hosts.second(steps=0, idle=True) for _ in range(5000))

@@ -92,8 +92,6 @@ async def test_a_host_gives_no_shares_of_values_that_there_cannot_be() -> None:
 
 
 class Nine:
-    """A model of one fragment of nine elements."""
-
     def shares(self, fragment: int) -> list[Ranges]:
         assert fragment == 0
         return [((0, 6),), ((6, 9),)]

@@ -42,7 +42,6 @@ def of_jax(*, donate: bool = True) -> Loop:
 
 @jax.jit
 def stepped(params: Tree) -> Tree:
-    """A step of the user's: what is trained changes."""
     return {**params, "a": params["a"] + 1.0, "b": params["b"] * 2.0}
 
 

@@ -50,7 +50,6 @@ def bits(state: PyTree) -> list[bytes]:
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut the larger leaves into several pieces."""
     monkeypatch.setattr(own_model, "MOMENT_PIECE_BYTES", PIECE_BYTES)
 
 

@@ -38,6 +38,11 @@ def joined(given: Tree | None = None, *, donate: bool = True) -> JaxParameters:
     )
 
 
+@pytest.fixture
+def parameters() -> JaxParameters:
+    return joined()
+
+
 @jax.jit
 def stepped(params: Tree) -> Tree:
     """A step of the user's: all leaves grow by one."""
@@ -50,8 +55,7 @@ def adopt(parameters: JaxParameters, number: float) -> None:
         parameters.model.adopt(index, np.full(fragment.size, number, np.float32))
 
 
-def test_trained_leaves_are_exchanged_and_others_pass_through() -> None:
-    parameters = joined()
+def test_trained_leaves_are_exchanged_and_others_pass_through(parameters: JaxParameters) -> None:
     parameters.take(stepped(parameters.give()))
     adopt(parameters, 7)
     found = parameters.give()
@@ -62,8 +66,7 @@ def test_trained_leaves_are_exchanged_and_others_pass_through() -> None:
     }
 
 
-def test_a_snapshot_is_what_a_step_changed() -> None:
-    parameters = joined()
+def test_a_snapshot_is_what_a_step_changed(parameters: JaxParameters) -> None:
     parameters.take(stepped(parameters.give()))
     for index, fragment in enumerate(parameters.model.layout.fragments):
         sent = np.frombuffer(parameters.model.snapshot(index, "float32").buffer(), np.float32)
@@ -80,24 +83,20 @@ def test_a_loop_that_keeps_its_arrays_has_them_still() -> None:
 
 @pytest.mark.parametrize(("loss", "wanted"), [(None, None), (0.5, 0.5), (jnp.full(2, 3.0), 3.0)])
 def test_a_step_is_waited_for_by_its_loss_or_by_what_it_made(
-    loss: object, wanted: float | None
+    parameters: JaxParameters, loss: object, wanted: float | None
 ) -> None:
-    parameters = joined()
     parameters.take(stepped(parameters.give()))
     waiting = parameters.dispatched(loss)
     adopt(parameters, 7)  # it donates what the step made
     assert waiting.loss() == wanted
 
 
-def test_another_tree_is_refused() -> None:
-    """It would be exchanged in the wrong order."""
-    parameters = joined()
+def test_another_tree_is_refused(parameters: JaxParameters) -> None:
     with pytest.raises(TaskError, match="another structure"):
         parameters.take({"a": jnp.zeros(8)})
 
 
-def test_a_leaf_that_a_step_consumed_is_refused_by_name() -> None:
-    parameters = joined()
+def test_a_leaf_that_a_step_consumed_is_refused_by_name(parameters: JaxParameters) -> None:
     consuming = jax.jit(lambda params: jax.tree.map(lambda x: x * 2, params), donate_argnums=0)
     given = parameters.give()
     consuming(given)
@@ -105,8 +104,7 @@ def test_a_leaf_that_a_step_consumed_is_refused_by_name() -> None:
         parameters.take(given)
 
 
-def test_leaves_that_are_no_arrays_are_refused() -> None:
-    parameters = joined()
+def test_leaves_that_are_no_arrays_are_refused(parameters: JaxParameters) -> None:
     given = parameters.give()
     with pytest.raises(TaskError, match="a is a ndarray, which is on no device: call jax"):
         parameters.take({**given, "a": np.zeros(8, np.float32)})
@@ -140,15 +138,13 @@ def test_what_is_no_loss_is_refused_at_once(loss: object) -> None:
         joined().dispatched(loss)
 
 
-def test_a_divergence_is_told_once() -> None:
-    parameters = joined()
+def test_a_divergence_is_told_once(parameters: JaxParameters) -> None:
     assert not parameters.diverged
     parameters.model.reset_moments()
     assert [parameters.diverged for _ in range(2)] == [True, False]
 
 
-def test_a_step_that_made_no_numbers_is_told_as_diverged() -> None:
-    parameters = joined()
+def test_a_step_that_made_no_numbers_is_told_as_diverged(parameters: JaxParameters) -> None:
     parameters.take(jax.tree.map(lambda x: x * jnp.asarray(jnp.nan, x.dtype), parameters.give()))
     found = parameters.dispatched(None).loss()
     assert found is not None

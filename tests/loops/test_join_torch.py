@@ -13,12 +13,7 @@ from tests.loops.test_boundaries_without_a_step import of_torch
 
 torch = pytest.importorskip("torch")
 
-from islands.loops.join_torch import (  # noqa: E402  (it needs PyTorch)
-    follow,
-    join,
-    local_buffers,
-    unwrapped,
-)
+from islands.loops import join_torch  # noqa: E402
 from islands.loops.torch_parameters import TorchParameters  # noqa: E402
 from tests.loops.test_torch_parameters import Network, layout_of  # noqa: E402
 
@@ -29,7 +24,7 @@ NOWHERE = "127.0.0.1:1"
 def refused(kind: type[UserError], sentence: str, module: object, optimizer: object = None) -> None:
     """Join nowhere, and be refused before that is found out."""
     with pytest.raises(kind, match=sentence):
-        join(NOWHERE, module, optimizer, tokens_per_step=1)
+        join_torch.join(NOWHERE, module, optimizer, tokens_per_step=1)
 
 
 @pytest.fixture(name="group")
@@ -118,9 +113,9 @@ class Wrapper:
 def test_an_optimizer_that_accelerate_wraps_is_unwrapped() -> None:
     loop, module, inner = of_torch(watched=False, fused=True)
     optimizer = Wrapper(inner)
-    assert unwrapped(Wrapper(optimizer)) is inner
+    assert join_torch.unwrapped(Wrapper(optimizer)) is inner
     parameters: Any = loop.parameters
-    follow(loop.run, parameters, unwrapped(optimizer))
+    join_torch.follow(loop.run, parameters, join_torch.unwrapped(optimizer))
     for number in range(8):
         module.a.sum().backward()
         optimizer.whole = number % 4 == 3
@@ -132,10 +127,10 @@ def test_an_optimizer_that_accelerate_wraps_is_unwrapped() -> None:
 def test_running_statistics_are_told() -> None:
     module = Network()
     module.register_buffer("mask", torch.ones(3))
-    assert local_buffers(module) == ""
+    assert join_torch.local_buffers(module) == ""
     module.norm = torch.nn.BatchNorm1d(4, affine=False)
     module.other = torch.nn.Sequential(torch.nn.BatchNorm1d(4, affine=False))
-    told = local_buffers(module)
+    told = join_torch.local_buffers(module)
     assert told.startswith("the running statistics of norm and 1 more are buffers, so they are not")
 
 
@@ -164,7 +159,7 @@ def test_a_run_that_is_over_leaves_no_hook_in_the_optimizer(*, fails: bool) -> N
     module = torch.nn.Linear(2, 2)
     optimizer, run = torch.optim.SGD(module.parameters(), 0.1), Ends()
     parameters = SimpleNamespace(optimizer_stepped=lambda _: None)
-    follow(run, parameters, optimizer)  # type: ignore[arg-type]  # what it uses of them
+    join_torch.follow(run, parameters, optimizer)  # type: ignore[arg-type]  # what it uses of them
     optimizer.step()
     assert run.boundaries == 2
     run.failing = fails

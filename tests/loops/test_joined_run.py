@@ -31,8 +31,6 @@ WHO = Incarnation(1, 1)
 
 @dataclass(frozen=True)
 class Step:
-    """A step that is done."""
-
     given: float
     told: Mapping[str, object]
 
@@ -158,8 +156,12 @@ class Loop(OwnLoop):
         return self.parameters.booked
 
 
-def test_a_step_is_booked_by_the_boundary_after_it() -> None:
-    loop = Loop()
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+def test_a_step_is_booked_by_the_boundary_after_it(loop: Loop) -> None:
     params = loop.run.params
     with loop.run as run:
         for _ in range(3):
@@ -169,8 +171,7 @@ def test_a_step_is_booked_by_the_boundary_after_it() -> None:
     assert loop.background.reasons == ["its loop has ended"]
 
 
-def test_what_a_loop_logs_belongs_to_the_step_that_is_booked_next() -> None:
-    loop = Loop()
+def test_what_a_loop_logs_belongs_to_the_step_that_is_booked_next(loop: Loop) -> None:
     run, params = loop.run, loop.run.params
     for logged, loss in (({"loss": 3.0, "accuracy": 0.5}, None), ({}, 2.0), ({"loss": 3.0}, 1.0)):
         params = run.boundary(params)
@@ -191,9 +192,8 @@ def test_what_a_loop_logs_belongs_to_the_step_that_is_booked_next() -> None:
     [({"a b": 1.0}, "named 'a b'"), ({f"m{i}": 1.0 for i in range(17)}, "there are 17 metrics")],
 )
 def test_metrics_that_cannot_be_reported_are_refused_at_once(
-    metrics: dict[str, object], says: str
+    loop: Loop, metrics: dict[str, object], says: str
 ) -> None:
-    loop = Loop()
     with pytest.raises(TaskError, match=says):
         loop.run.log(metrics)
     loop.run.leave()
@@ -218,8 +218,9 @@ def is_over(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("end", [leaves, fails, ends, is_over])
-def test_a_step_that_was_not_taken_is_not_booked_at_the_end(end: Callable[[Loop], None]) -> None:
-    loop = Loop()
+def test_a_step_that_was_not_taken_is_not_booked_at_the_end(
+    loop: Loop, end: Callable[[Loop], None]
+) -> None:
     loop.run.boundary(loop.run.params)
     loop.step()
     params = loop.run.boundary(loop.run.params)
@@ -231,8 +232,7 @@ def test_a_step_that_was_not_taken_is_not_booked_at_the_end(end: Callable[[Loop]
     assert loop.booked == 1
 
 
-def test_the_last_step_is_booked_by_done() -> None:
-    loop = Loop()
+def test_the_last_step_is_booked_by_done(loop: Loop) -> None:
     with loop.run as run:
         params = run.boundary(run.params)
         loop.step()
@@ -244,8 +244,7 @@ def test_the_last_step_is_booked_by_done() -> None:
     assert len(loop.background.reasons) == 1
 
 
-def test_arrays_of_an_announced_step_are_left_alone_at_the_end() -> None:
-    loop = Loop()
+def test_arrays_of_an_announced_step_are_left_alone_at_the_end(loop: Loop) -> None:
     adopted: list[bool] = []
 
     def come() -> None:
@@ -263,8 +262,7 @@ def test_arrays_of_an_announced_step_are_left_alone_at_the_end() -> None:
     assert loop.run.params == params
 
 
-def test_an_error_of_the_learner_is_raised_whenever_it_is_told() -> None:
-    loop = Loop()
+def test_an_error_of_the_learner_is_raised_whenever_it_is_told(loop: Loop) -> None:
     error = RefusedError("another layout")
     loop.background.joining = lambda: setattr(loop.background, "error", error)
     params = loop.run.boundary(loop.run.params)
@@ -273,8 +271,7 @@ def test_an_error_of_the_learner_is_raised_whenever_it_is_told() -> None:
         loop.run.boundary(params)
 
 
-def test_a_loop_that_ends_by_itself_hears_of_the_learners_error() -> None:
-    loop = Loop()
+def test_a_loop_that_ends_by_itself_hears_of_the_learners_error(loop: Loop) -> None:
     loop.background.error = RefusedError("another layout")
     with pytest.raises(RefusedError, match="another layout"), loop.run:
         pass
@@ -284,8 +281,7 @@ def test_a_loop_that_ends_by_itself_hears_of_the_learners_error() -> None:
         raise KeyError("mine")
 
 
-def test_whoever_asks_to_leave_within_a_boundary_leaves_after_it() -> None:
-    loop = Loop()
+def test_whoever_asks_to_leave_within_a_boundary_leaves_after_it(loop: Loop) -> None:
     loop.background.leaving = lambda: None
     told: list[bool] = []
 
@@ -302,8 +298,7 @@ def test_whoever_asks_to_leave_within_a_boundary_leaves_after_it() -> None:
     assert loop.run.over
 
 
-def test_a_boundary_that_was_asked_to_leave_announces_no_step() -> None:
-    loop = Loop()
+def test_a_boundary_that_was_asked_to_leave_announces_no_step(loop: Loop) -> None:
     adopted: list[bool] = []
 
     def note() -> None:
@@ -323,9 +318,8 @@ def test_a_boundary_that_was_asked_to_leave_announces_no_step() -> None:
     assert loop.booked == 0
 
 
-def test_an_error_in_a_boundary_ends_the_loop_and_nothing_is_adopted_after_it() -> None:
+def test_an_error_in_a_boundary_ends_the_loop_and_nothing_is_adopted_after_it(loop: Loop) -> None:
     """What comes while the loop ends would be adopted into arrays in no known state."""
-    loop = Loop()
     loop.run.boundary(loop.run.params)
     adopted: list[bool] = []
 
@@ -347,8 +341,7 @@ def test_an_error_in_a_boundary_ends_the_loop_and_nothing_is_adopted_after_it() 
     assert loop.background.reasons == ["its loop ended by TaskFailedError"]
 
 
-def test_a_model_that_does_not_fit_is_told_in_a_sentence() -> None:
-    loop = Loop()
+def test_a_model_that_does_not_fit_is_told_in_a_sentence(loop: Loop) -> None:
 
     def full() -> None:
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.")
@@ -359,8 +352,7 @@ def test_a_model_that_does_not_fit_is_told_in_a_sentence() -> None:
         loop.run.boundary(loop.run.params)
 
 
-def test_after_a_divergence_no_step_is_booked_that_nobody_took() -> None:
-    loop = Loop()
+def test_after_a_divergence_no_step_is_booked_that_nobody_took(loop: Loop) -> None:
     params, loss = loop.run.boundary(loop.run.params), nan
     loop.step()
     loop.compute.command(ResetMoments())
@@ -375,8 +367,7 @@ def test_after_a_divergence_no_step_is_booked_that_nobody_took() -> None:
     assert loop.booked == 2
 
 
-def test_a_step_goes_on_with_the_optimizer_state_of_a_boundary() -> None:
-    loop = Loop()
+def test_a_step_goes_on_with_the_optimizer_state_of_a_boundary(loop: Loop) -> None:
     loop.model.adopting = lambda: setattr(loop.parameters, "optimizer", "a peer's")
 
     def step(state: tuple[int, str]) -> tuple[int, str]:
@@ -395,8 +386,7 @@ def test_a_step_goes_on_with_the_optimizer_state_of_a_boundary() -> None:
     assert wrapped((1, "own"))[1] == "a peer's" == loop.run.optimizer
 
 
-def test_whoever_has_stepped_beyond_the_end_is_given_that_back() -> None:
-    loop = Loop()
+def test_whoever_has_stepped_beyond_the_end_is_given_that_back(loop: Loop) -> None:
     loop.compute.stop()
     params = loop.run.boundary(7, optimizer="own")
     assert (params, loop.run.optimizer) == (7, "own")

@@ -27,8 +27,6 @@ def asked(indices: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class Reader:
-    """A loop that reads what a book leases it."""
-
     def __init__(self, book: LeaseBook, name: str, counter: int, size: int) -> None:
         self.book, self.name, self.size = book, LearnerName(name), size
         self.incarnation = Incarnation(1, counter)

@@ -46,7 +46,6 @@ class Loop:
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut the larger tensors into several pieces."""
     monkeypatch.setattr(own_model, "MOMENT_PIECE_BYTES", 64)
 
 

@@ -25,8 +25,6 @@ def layout_of(shapes: tuple[tuple[str, tuple[int, ...]], ...] = SHAPES) -> Layou
 
 
 class Network(MODULE):  # type: ignore[misc]  # PyTorch need not be installed
-    """A module with the leaves of the layout."""
-
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(1)

@@ -49,13 +49,26 @@ LinkRule = Callable[[Network, str], Awaitable[None]]
 
 
 async def hold_to(rule: LinkRule, network: Network, address: str) -> None:
-    """Check one rule on a network; `address` is one where it can listen."""
     async with asyncio.timeout(RULE_TIMEOUT_S):
         await rule(network, address)
 
 
 def probe(number: int, payload: tuple[memoryview, ...] = ()) -> Envelope:
     return Envelope("near", "far", number, Probe(number, "ü"), payload=payload)
+
+
+@message
+class Spoken:
+    """Body of an envelope that carries its bytes itself."""
+
+    data: bytes
+
+
+def carrying(data: bytes, lane: Lane, number: int) -> Envelope:
+    """Make an envelope with these bytes: a payload on the bulk lane, else in its body."""
+    if lane is Lane.CONTROL:
+        return Envelope("near", "far", number, Spoken(data))
+    return probe(number, (memoryview(data),) if data else ())
 
 
 def beat(link: Link, interval_s: float) -> None:
@@ -66,7 +79,6 @@ def beat(link: Link, interval_s: float) -> None:
 
 @asynccontextmanager
 async def open_session(network: Network, address: str) -> AsyncIterator[tuple[Link, Link]]:
-    """Listen, dial, and give both ends; everything is closed at the end."""
     listener = network.listen(address)
     near = await network.dial(listener.address, local="near")
     far = await listener.accept()
@@ -108,7 +120,6 @@ async def a_link_has_one_reader(network: Network, address: str) -> None:
 
 
 async def each_lane_keeps_its_order(network: Network, address: str) -> None:
-    """In both directions and on both lanes, what is sent first arrives first."""
     async with open_session(network, address) as (near, far):
         for sender, receiver in ((near, far), (far, near)):
             for lane in Lane:
@@ -120,7 +131,6 @@ async def each_lane_keeps_its_order(network: Network, address: str) -> None:
 
 
 async def envelopes_arrive_whole(network: Network, address: str) -> None:
-    """Every field, and every byte of every buffer, arrives as it was sent."""
     payload = (memoryview(bytes(range(256)) * 5000), memoryview(b""), memoryview(b"x"))
     sent = Envelope("near", "far", 7, Probe(7, "ü"), payload)
     async with open_session(network, address) as (near, far):
@@ -170,7 +180,6 @@ async def closing_ends_a_waiting_reader(network: Network, address: str) -> None:
 
 
 async def a_cancelled_reader_loses_nothing(network: Network, address: str) -> None:
-    """An envelope that arrives after a reader was cancelled goes to the next reader."""
     async with open_session(network, address) as (near, far):
         try:
             async with asyncio.timeout(0.01):
@@ -249,7 +258,6 @@ LINK_RULES: tuple[LinkRule, ...] = (
 
 
 def _count_taken(link: Link, lane: Lane, payload: tuple[memoryview, ...]) -> int:
-    """Send until an envelope is not taken; return how many were."""
     for number in range(_ENOUGH_TO_FILL):
         if not link.send(probe(number, payload), lane):
             return number

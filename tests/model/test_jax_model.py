@@ -154,7 +154,6 @@ def test_a_donated_leaf_is_named() -> None:
 
 
 def refused(leaves: Sequence[object], says: str) -> None:
-    """No model is made of these leaves, and the user is told why."""
     with pytest.raises(TaskError, match=says):
         JaxModel.of(LAYOUT, cast("Sequence[Array]", leaves))
 

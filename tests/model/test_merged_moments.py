@@ -1,6 +1,6 @@
 """Moments of the inner optimizer that are merged like parameters (`merge_moments`)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import jax
@@ -16,9 +16,7 @@ from islands.model.compiled_steps import compiled_steps_for
 from islands.model.jax_trainer import JaxTrainer
 from islands.model.jax_workload import JaxWorkload
 from islands.model.second_moments import Kept
-from islands.protocol.errors import SettingsError
 from islands.protocol.settings.choices import Adoption, Pattern
-from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
 from islands.run.records.model_files import load_model, read_values, write_model
 from islands.tasks.data.shards import ShardKey
@@ -199,11 +197,6 @@ def test_a_square_that_was_rounded_below_zero_counts_as_zero() -> None:
     losses = train(trainer, 3)
     assert np.isfinite(losses).all()
     assert trainer.finite()
-
-
-def test_moments_are_merged_against_the_present_value_alone() -> None:
-    with pytest.raises(SettingsError, match="merge_moments is true; where trigger is learner"):
-        replace(PRESETS[Preset.ASYNC_DILOCO], merge_moments=True)
 
 
 @pytest.mark.quick("int8")

@@ -103,7 +103,6 @@ TRAINERS, LEAVES = "tests/eight_devices.py", "tests/eight_devices_leaves.py"
     ],
 )
 def test_meshes_of_eight_devices(file: str, subject: str) -> None:
-    """All of both files passes in a process that has eight devices."""
     command = [sys.executable, "-m", "pytest", "--quiet", file, "-k", subject]
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": "8"} | QUICKLY_COMPILED
     done = subprocess.run(

@@ -72,8 +72,6 @@ def test_muon_has_second_moments_where_it_is_adam() -> None:
 
 
 def refusing() -> optax.GradientTransformation:
-    """An optimizer that takes no small arrays."""
-
     def init(params: optax.Params) -> optax.OptState:
         raise ValueError(params)
 

@@ -30,13 +30,7 @@ UNROUNDED = ("initial", "adopted", "broken", "finite", "fresh moments", "own/")
 
 
 class Group:
-    """Processes that are one learner.
-
-    Args:
-        folder: where they write what they got.
-        count: number of processes.
-        cases: names of the cases of `tests/several_processes.py`.
-    """
+    """Processes that are one learner; they write into `folder` what they got."""
 
     def __init__(self, folder: Path, count: int, *cases: str) -> None:
         with closing(socket()) as unused:

@@ -90,8 +90,6 @@ def test_paths_are_the_keys_of_the_tree() -> None:
 
 @dataclass(frozen=True)
 class Shaped(Regression):
-    """A task with a setting that is a dataclass."""
-
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
 
 

@@ -112,7 +112,6 @@ def make_run(folder: Path, count: int = 10) -> Path:
 
 
 def turn_over(path: Path) -> None:
-    """Rename a growing file, as when it is full."""
     path.replace(older(path))
 
 

@@ -10,24 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from islands.page.messages import write_report
-from tests.browser import (
-    PHONE,
-    SCHEMES,
-    WIDE,
-    chromium,
-    figures,
-    grave_violations,
-    missing,
-    open_page,
-    overflow_px,
-)
+from tests import browser as browsers
 from tests.integration.programs import control, merges, open_room, pids, write_config
 from tests.page.run_folder import make_run
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
-LACKS = missing()
+LACKS = browsers.missing()
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 VICTIM = "learner-1"
@@ -53,13 +43,15 @@ SETTLED_MS, LIMIT_MS = 1500, 60_000
 async def looked_at(browser: "Browser", address: str, *, offline: bool = False) -> dict[str, str]:
     """Look at a page on both screens and in both themes; its figures."""
     shown: dict[str, str] = {}
-    for width, scheme in product((WIDE, PHONE), SCHEMES):
-        page, told = await open_page(browser, address, width=width, scheme=scheme, offline=offline)
+    for width, scheme in product((browsers.WIDE, browsers.PHONE), browsers.SCHEMES):
+        page, told = await browsers.open_page(
+            browser, address, width=width, scheme=scheme, offline=offline
+        )
         await page.wait_for_selector("#learners tbody tr")
         await page.wait_for_timeout(SETTLED_MS)
-        assert await grave_violations(page) == [], (width, scheme)
-        assert await overflow_px(page) <= 0, (width, scheme)
-        shown = await figures(page)
+        assert await browsers.grave_violations(page) == [], (width, scheme)
+        assert await browsers.overflow_px(page) <= 0, (width, scheme)
+        shown = await browsers.figures(page)
         assert told == [], (width, scheme)
         await page.context.close()
     return shown
@@ -82,11 +74,11 @@ async def shows(page: "Page", state: str) -> None:
 async def test_a_death_is_seen_live_and_the_report_agrees(tmp_path: Path) -> None:
     folder, report = tmp_path / "run", tmp_path / "report.html"
     config = write_config(tmp_path / "run.yaml", learners=3, run=RUN, evaluate_every_s=1.0)
-    async with open_room(tmp_path) as room, chromium() as browser:
+    async with open_room(tmp_path) as room, browsers.chromium() as browser:
         hub = room.start("islands.cli", "run", config, "--folder", folder)
         await room.wait(lambda: merges(folder) > MERGES)
         address = (folder / "page.url").read_text().strip()
-        live, told = await open_page(browser, address)
+        live, told = await browsers.open_page(browser, address)
         await live.wait_for_selector("#learners tbody tr")
         await live.evaluate(WATCH, VICTIM)
         os.kill(pids(folder)[VICTIM], signal.SIGKILL)
@@ -103,7 +95,7 @@ async def test_a_death_is_seen_live_and_the_report_agrees(tmp_path: Path) -> Non
         await live.wait_for_function(
             "document.getElementById('headline').textContent.includes('has ended')"
         )
-        shown = await figures(live)
+        shown = await browsers.figures(live)
         assert told == []
         await room.run("islands.cli", "report", folder, "--out", report)
         reported = await looked_at(browser, report.as_uri(), offline=True)
@@ -127,8 +119,8 @@ async def test_bad_input_is_shown_as_text_and_runs_nothing(tmp_path: Path, round
     with (folder / "tape.jsonl").open("a") as tape:
         tape.write("\n".join(lines) + "\n")
     write_report([folder], report)
-    async with chromium() as browser:
-        page, told = await open_page(browser, report.as_uri(), offline=True)
+    async with browsers.chromium() as browser:
+        page, told = await browsers.open_page(browser, report.as_uri(), offline=True)
         await page.wait_for_selector("#learners tbody tr")
         assert await page.locator("#learners tbody th", has_text=name).count() == 1
         assert await page.locator("#learners img, #learners script").count() == 0

@@ -40,7 +40,7 @@ def test_a_report_has_settings_curves_tape_and_figures(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", 10)
     found = entries(run_lines(folder))
     assert [each["kind"] for each in (*found[:2], found[-1])] == [
-        *("page.run", "page.curves", "page.figures"),
+        *("page.run", "page.curves", "page.figures")
     ]
     run, curves, *_, figures = found
     assert run["name"] == "mine"

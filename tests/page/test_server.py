@@ -33,8 +33,6 @@ BEARER = {"Authorization": TOKEN.header()}
 
 
 class Hub:
-    """A network with the page of a run, and what it reported."""
-
     def __init__(self, folder: Path, token: Secret | None = TOKEN) -> None:
         self.told: list[str] = []
         self.network = WebsocketNetwork(MESSAGE_TYPES, secret=token, report=self.told.append)
@@ -48,7 +46,6 @@ class Hub:
 
 @asynccontextmanager
 async def hub_of(folder: Path, token: Secret | None = TOKEN) -> AsyncIterator[Hub]:
-    """A hub that listens, until the test ends."""
     hub = Hub(folder, token)
     await hub.network.open("127.0.0.1", 0)
     hub.network.serve(hub.site)

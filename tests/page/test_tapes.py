@@ -19,7 +19,6 @@ Row = dict[str, Any]
 
 
 def read(tapes: RunTapes | GrowingTape) -> list[Row]:
-    """The entries that came since the last call."""
     return [json.loads(line) for _, line in tapes.read()]
 
 
@@ -28,9 +27,13 @@ def kinds(rows: list[Row]) -> list[str]:
 
 
 def append(path: Path, *lines: bytes) -> None:
-    """Let a tape grow by bytes."""
     with path.open("ab") as file:
         file.write(b"".join(lines))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tape.jsonl"
 
 
 def test_all_tapes_are_one_in_the_order_of_wall_time(tmp_path: Path) -> None:
@@ -64,8 +67,7 @@ def test_kinds_that_no_page_shows_are_left_out(tmp_path: Path) -> None:
     assert not {"journalled", "tape", "process_began"} & set(found)
 
 
-def test_a_tape_is_read_on_as_it_grows(tmp_path: Path) -> None:
-    path = tmp_path / "tape.jsonl"
+def test_a_tape_is_read_on_as_it_grows(path: Path) -> None:
     write_tape(path, [began("hub", 0.0)])
     tape = GrowingTape(path)
     assert read(tape) == []
@@ -77,8 +79,7 @@ def test_a_tape_is_read_on_as_it_grows(tmp_path: Path) -> None:
     assert read(tape) == []
 
 
-def test_a_tape_that_is_turned_over_is_followed(tmp_path: Path) -> None:
-    path = tmp_path / "tape.jsonl"
+def test_a_tape_that_is_turned_over_is_followed(path: Path) -> None:
     write_tape(path, [began("hub", 0.0)])
     tape = GrowingTape(path)
     tape.read()
@@ -91,8 +92,7 @@ def test_a_tape_that_is_turned_over_is_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_of_a_long_tape_the_newest_part_is_read(tmp_path: Path, *, turned: bool) -> None:
-    path = tmp_path / "tape.jsonl"
+def test_of_a_long_tape_the_newest_part_is_read(path: Path, *, turned: bool) -> None:
     write_tape(path, [began("syncer", 0.0), *rounds(500)])
     if turned:
         turn_over(path)
@@ -104,8 +104,7 @@ def test_of_a_long_tape_the_newest_part_is_read(tmp_path: Path, *, turned: bool)
     assert rows[-1]["t"] - BEGAN_S == (600.0 if turned else pytest.approx(499.3))
 
 
-def test_where_no_entry_tells_the_beginning_the_files_age_does(tmp_path: Path) -> None:
-    path = tmp_path / "tape.jsonl"
+def test_where_no_entry_tells_the_beginning_the_files_age_does(path: Path) -> None:
     write_tape(path, rounds(3))
     os.utime(path, (2000.0, 2000.0))
     assert read(GrowingTape(path))[-1]["t"] == pytest.approx(2000.0 - 0.1)
@@ -128,8 +127,7 @@ def test_a_long_tape_is_preceded_by_the_log(tmp_path: Path) -> None:
     assert len(found) < len(read(RunTapes(folder)))
 
 
-def test_one_turn_reads_no_more_than_its_bound(tmp_path: Path) -> None:
-    path = tmp_path / "tape.jsonl"
+def test_one_turn_reads_no_more_than_its_bound(path: Path) -> None:
     write_tape(path, [began("hub", 0.0)])
     tape = GrowingTape(path)
     tape.read()
@@ -141,8 +139,7 @@ def test_one_turn_reads_no_more_than_its_bound(tmp_path: Path) -> None:
     assert first * len(line) <= AT_ONCE_BYTES
 
 
-def test_lines_that_are_damaged_are_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "tape.jsonl"
+def test_lines_that_are_damaged_are_left_out(path: Path) -> None:
     write_tape(path, [began("hub", 0.0)])
     append(path, b'{"at_s":1.0,"act\n', b"\xff\xfe\n", encode_entry(2.0, "hub", Resumed()) + b"\n")
     append(path, encode_entry(3.0, "hub", Journalled(1)) + b"\n")

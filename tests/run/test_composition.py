@@ -24,8 +24,6 @@ from tests.virtual import virtual
 
 
 class Starts(DelayedStarts):
-    """Starts that are noted with their time."""
-
     def __init__(self) -> None:
         super().__init__(lambda name: self.seen.append((asyncio.get_running_loop().time(), name)))
         self.seen: list[tuple[float, str]] = []

@@ -20,10 +20,7 @@ from islands.run.hosting.hub_address import (
     write_hub_address,
 )
 from islands.run.hosting.process_runtime import credentials_of
-from islands.run.local_cluster import (
-    dialled,
-    listening_words,
-)
+from islands.run.local_cluster import dialled, listening_words
 from islands.run.run_claim import BEGINNING, ROLES, claim_folder, kept_files, restore_files
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.settings.run_spec import RunSpec, write

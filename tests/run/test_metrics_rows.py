@@ -29,7 +29,6 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def written(folder: RunFolder) -> list[Row]:
-    """All rows, once the folder is closed."""
     folder.close()
     return rows(folder.path / "metrics.jsonl")
 

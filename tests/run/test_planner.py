@@ -16,25 +16,14 @@ from islands.layout.fragments import plan
 from islands.layout.leaves import Layout, Leaf
 from islands.model.memory import TrainerBytes
 from islands.protocol.errors import UserError
-from islands.protocol.settings.choices import (
-    Neighbours,
-    Precision,
-    Trigger,
-    UpdatePrecision,
-)
+from islands.protocol.settings import choices
 from islands.protocol.settings.gossip import GossipSettings
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
 from islands.run.planner import Estimate, estimate
+from islands.settings import host
 from islands.settings.groups import ListenOptions, RunFile
-from islands.settings.host import (
-    LearnerOptions,
-    ObserverOptions,
-    RunOptions,
-    SupervisorOptions,
-    SyncerOptions,
-)
 from islands.settings.quantities import rate, size
 
 MIB = 2**20
@@ -86,17 +75,17 @@ def test_memory_of_the_syncer() -> None:
 
 def test_traffic_does_not_depend_on_the_number_of_fragments() -> None:
     assert made().up_per_step == made().down_per_step == V / 8
-    half = made(precision=Precision.BFLOAT16)
+    half = made(precision=choices.Precision.BFLOAT16)
     assert (half.up_per_step, half.down_per_step) == (V / 16, V / 8)
     assert half.exchange_bytes == V // 4 + V // 8
     assert made().start_bytes == V
-    assert made(precision=Precision.FP4).up_per_step == pytest.approx(V / 8 / 8, rel=0.02)
+    assert made(precision=choices.Precision.FP4).up_per_step == pytest.approx(V / 8 / 8, rel=0.02)
 
 
 @pytest.mark.parametrize(("feedback", "coarsest"), [(True, "two_bit"), (False, "fp4")])
 def test_what_adaptive_learners_send(feedback: bool, coarsest: str) -> None:  # noqa: FBT001
-    found = made(precision=Precision.ADAPTIVE, error_feedback=feedback)
-    least = made(precision=Precision(coarsest))
+    found = made(precision=choices.Precision.ADAPTIVE, error_feedback=feedback)
+    least = made(precision=choices.Precision(coarsest))
     assert found.up_per_step == made().up_per_step
     assert found.up_per_step_least == least.up_per_step == least.up_per_step_least
     assert found.exchange_bytes == made().exchange_bytes
@@ -107,8 +96,8 @@ def test_increments_are_less_to_send_and_more_to_keep() -> None:
 
     Whoever joins is sent whole values all the same.
     """
-    whole, fp4 = made(), made(update_precision=UpdatePrecision.FP4)
-    int8 = made(update_precision=UpdatePrecision.INT8)
+    whole, fp4 = made(), made(update_precision=choices.UpdatePrecision.FP4)
+    int8 = made(update_precision=choices.UpdatePrecision.INT8)
     assert int8.down_per_step == pytest.approx(V / 8 / 4, rel=0.01)
     assert fp4.down_per_step == pytest.approx(V / 8 / 8, rel=0.02)
     assert (fp4.up_per_step, fp4.start_bytes) == (V / 8, V)
@@ -160,7 +149,9 @@ def test_the_disk_is_timed_for_large_records_alone(tmp_path: Path) -> None:
             "task_settings": {"step_s": 0.01, "megabytes": megabytes},
             "run": {"fragments": 4, "interval_steps": 8},
         }
-        options = RunOptions(msgspec.convert(told, RunFile), learners=1, folder=tmp_path / "run")
+        options = host.RunOptions(
+            msgspec.convert(told, RunFile), learners=1, folder=tmp_path / "run"
+        )
         speeds.append(examine(options, Common()).written_bytes_per_s)
     assert speeds[0] is None
     assert speeds[1] is not None
@@ -171,10 +162,10 @@ def test_the_disk_is_timed_for_large_records_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("gossip", "neighbours"),
     [
-        (GossipSettings(Neighbours.RANDOM_PAIRS), 1.0),
-        (GossipSettings(Neighbours.RING), 2.0),
-        (GossipSettings(Neighbours.GRAPH, {"a": ("b", "c", "d")}), 1.5),
-        (GossipSettings(Neighbours.RANDOM_PAIRS, everyone_every=1), 2.0),
+        (GossipSettings(choices.Neighbours.RANDOM_PAIRS), 1.0),
+        (GossipSettings(choices.Neighbours.RING), 2.0),
+        (GossipSettings(choices.Neighbours.GRAPH, {"a": ("b", "c", "d")}), 1.5),
+        (GossipSettings(choices.Neighbours.RANDOM_PAIRS, everyone_every=1), 2.0),
     ],
 )
 def test_gossip_sends_two_values_to_each_neighbour(
@@ -193,7 +184,7 @@ def test_the_least_bandwidth_for_a_grace() -> None:
     assert made().hub_bytes_per_s(0) is None
 
 
-ALONE = {"trigger": Trigger.LEARNER}
+ALONE = {"trigger": choices.Trigger.LEARNER}
 
 
 @pytest.mark.parametrize(
@@ -206,10 +197,10 @@ ALONE = {"trigger": Trigger.LEARNER}
             "set outer.momentum to 0 and outer.learning_rate to 1 or less",
         ),
         (
-            {"precision": Precision.TOP_K, "outer": OuterSettings(1.0, 0.3)},
+            {"precision": choices.Precision.TOP_K, "outer": OuterSettings(1.0, 0.3)},
             "precision is top_k and outer.momentum is 0.3",
         ),
-        ({"precision": Precision.TOP_K}, "precision is top_k and merge is rda"),
+        ({"precision": choices.Precision.TOP_K}, "precision is top_k and merge is rda"),
         ({**ALONE, "staleness_max": 2}, "staleness_max is 2 and 3 learners are merged one after"),
     ],
 )
@@ -247,7 +238,7 @@ def test_a_plan_that_cannot_be_told_is_refused(tmp_path: Path) -> None:
         task_settings={"megabytes": 0.1, "slow": {f"learner-{n}": 1.0 for n in range(4000)}},
     )
     listening = ListenOptions(listen="127.0.0.1:0")
-    found = examine(RunOptions(file, listening, folder=tmp_path), Common())
+    found = examine(host.RunOptions(file, listening, folder=tmp_path), Common())
     assert [sentence for sentence in found.refused if "task_settings into a file" in sentence]
 
 
@@ -268,7 +259,7 @@ SLEEPING = RunFile(
     run=RunSettings(fragments=4, interval_steps=8, budget_tokens=10),
 )
 ANY = ListenOptions(listen="127.0.0.1:0")
-HUBS = [RunOptions, SyncerOptions, SupervisorOptions]
+HUBS = [host.RunOptions, host.SyncerOptions, host.SupervisorOptions]
 
 
 @pytest.mark.integration
@@ -301,7 +292,7 @@ def test_a_busy_port_is_refused(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         listening = ListenOptions(listen=place)
-        found = examine(SyncerOptions(SLEEPING, listening, folder=tmp_path), Common())
+        found = examine(host.SyncerOptions(SLEEPING, listening, folder=tmp_path), Common())
     assert len(found.refused) == 1
     assert f"{place} is in use" in found.refused[0]
 
@@ -313,25 +304,25 @@ def test_beyond_loopback_a_hub_needs_a_token(
     """A hub of its own is told one; `islands run` makes one."""
     monkeypatch.delenv("ISLANDS_TOKEN", raising=False)
     everywhere = ListenOptions(listen="0.0.0.0:0")
-    found = examine(SyncerOptions(SLEEPING, everywhere, folder=tmp_path), Common())
+    found = examine(host.SyncerOptions(SLEEPING, everywhere, folder=tmp_path), Common())
     assert len(found.refused) == 1
     assert "other machines" in found.refused[0]
-    run = RunOptions(SLEEPING, everywhere, folder=tmp_path)
+    run = host.RunOptions(SLEEPING, everywhere, folder=tmp_path)
     assert examine(run, Common()).refused == ()
 
 
 @pytest.mark.integration
 def test_extending_needs_a_run(tmp_path: Path) -> None:
-    options = RunOptions(SLEEPING, ANY, folder=tmp_path, extend=True)
+    options = host.RunOptions(SLEEPING, ANY, folder=tmp_path, extend=True)
     assert "holds no run that could go on" in examine(options, Common()).refused[0]
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        ObserverOptions(),
-        LearnerOptions(("127.0.0.1:1",)),
-        SyncerOptions(listening=ANY, supervisor=("127.0.0.1:1",)),
+        host.ObserverOptions(),
+        host.LearnerOptions(("127.0.0.1:1",)),
+        host.SyncerOptions(listening=ANY, supervisor=("127.0.0.1:1",)),
     ],
 )
 def test_who_joins_has_no_dry_run(options: object) -> None:
@@ -342,8 +333,8 @@ def test_who_joins_has_no_dry_run(options: object) -> None:
 
 def test_a_hub_without_a_task_waits_for_one_and_a_run_does_not(tmp_path: Path) -> None:
     file = RunFile()
-    waits = examine(SyncerOptions(file, ANY, folder=tmp_path), Common())
+    waits = examine(host.SyncerOptions(file, ANY, folder=tmp_path), Common())
     assert waits.refused == ()
     assert waits.doubts[0] == "the first training loop that joins tells what the model is"
-    (refused,) = examine(RunOptions(file, ANY, folder=tmp_path / "run"), Common()).refused
+    (refused,) = examine(host.RunOptions(file, ANY, folder=tmp_path / "run"), Common()).refused
     assert refused.startswith("task is not set; name it as package.module:Class")

@@ -25,8 +25,6 @@ HEAD_BYTES_MAX = 400
 
 
 class CountedFile:
-    """A file whose bytes are counted as they are read."""
-
     def __init__(self, file: DiskFile, count: Counter[str], name: str) -> None:
         self._file = file
         self._count = count
@@ -46,8 +44,6 @@ class CountedFile:
 
 
 class CountingDisk(RealDisk):
-    """Counts what is read of each file."""
-
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.read_bytes: Counter[str] = Counter()
@@ -58,7 +54,6 @@ class CountingDisk(RealDisk):
 
 
 def arrays(number: int) -> dict[str, NDArray[np.generic]]:
-    """Value and optimizer's state of a version."""
     value = np.full(ELEMENTS, number, np.float32)
     return {"value": value, "momentum": -value}
 

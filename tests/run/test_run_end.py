@@ -3,18 +3,7 @@
 import pytest
 
 from islands.actors.ports import KILLED, ProcessEnd, ended_by
-from islands.protocol.errors import (
-    FAILED,
-    OF_NO_USE,
-    REPLACED,
-    DiskError,
-    FencedError,
-    IslandsError,
-    JournalError,
-    TaskError,
-    TaskFailedError,
-    UserError,
-)
+from islands.protocol import errors
 from islands.protocol.identities import LearnerName, Phase, Role
 from islands.protocol.messages.membership import Leave
 from islands.protocol.sessions import Received
@@ -30,7 +19,7 @@ from islands.run.run_end import (
 from tests.supervisor.desk import Desk, beat
 
 LEARNERS = ("learner-0", "learner-1")
-MENDABLE = ProcessEnd(OF_NO_USE, "exit code 2: no such task", "no such task")
+MENDABLE = ProcessEnd(errors.OF_NO_USE, "exit code 2: no such task", "no such task")
 
 
 def core(*launched: str) -> SupervisorMemory:
@@ -42,7 +31,8 @@ def core(*launched: str) -> SupervisorMemory:
 
 
 @pytest.mark.parametrize(
-    "end", [ProcessEnd(), KILLED, ProcessEnd(FAILED, "exit code 1"), ProcessEnd(None, "unknown")]
+    "end",
+    [ProcessEnd(), KILLED, ProcessEnd(errors.FAILED, "exit code 1"), ProcessEnd(None, "unknown")],
 )
 def test_an_end_that_may_pass_is_the_supervisors_matter(end: ProcessEnd) -> None:
     for name in ("syncer", "learner-0", "observer"):
@@ -60,7 +50,7 @@ def test_who_is_asked_to_leave_is_not_started_again() -> None:
 def test_who_was_replaced_steps_aside() -> None:
     """To start it again would take the journal of the newer one."""
     run = RunEnd()
-    end = ProcessEnd(REPLACED, "exit code 3: a newer start owns the journal")
+    end = ProcessEnd(errors.REPLACED, "exit code 3: a newer start owns the journal")
     assert run.on_process_ended("syncer", end, core(), []) is ExitResponse.STEP_ASIDE
     assert not run.over
 
@@ -71,8 +61,8 @@ def test_who_was_replaced_steps_aside() -> None:
 def test_a_run_without_a_syncer_that_will_return_has_failed() -> None:
     run = RunEnd()
     assert run.on_process_ended("syncer", MENDABLE, core(), LEARNERS) is ExitResponse.NOTHING
-    assert isinstance(run.failure, UserError)
-    assert (run.sentence, run.exit_code) == ("syncer: no such task", OF_NO_USE)
+    assert isinstance(run.failure, errors.UserError)
+    assert (run.sentence, run.exit_code) == ("syncer: no such task", errors.OF_NO_USE)
 
 
 def test_a_run_fails_with_its_last_learner() -> None:
@@ -81,7 +71,7 @@ def test_a_run_fails_with_its_last_learner() -> None:
     assert not run.over
     run.on_gave_up("learner-1", "ended too often, last: a leak", core(), ["syncer", "observer"])
     assert run.sentence == "learner-1 ended too often, last: a leak"
-    assert run.exit_code == FAILED
+    assert run.exit_code == errors.FAILED
 
 
 def test_a_run_goes_on_without_an_observer() -> None:
@@ -154,24 +144,24 @@ def test_the_first_conclusion_stands() -> None:
     failed = RunEnd()
     failed.on_failed("the network", OSError("gone"))
     failed.on_finished("tokens")
-    assert (failed.sentence, failed.exit_code) == ("the network: gone", FAILED)
+    assert (failed.sentence, failed.exit_code) == ("the network: gone", errors.FAILED)
     assert failed.reason is None
 
 
 def test_a_diverged_run_must_be_mended() -> None:
-    assert RunEnd(f"{DIVERGED}: lower the rate").exit_code == OF_NO_USE
+    assert RunEnd(f"{DIVERGED}: lower the rate").exit_code == errors.OF_NO_USE
     assert (RunEnd("tokens").exit_code, RunEnd().exit_code, RunEnd().sentence) == (0, 0, "")
 
 
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (TaskError("no method loss"), OF_NO_USE),
-        (JournalError("of another run"), OF_NO_USE),
-        (FencedError("a newer start owns it"), REPLACED),
-        (DiskError("full"), FAILED),
-        (TaskFailedError("it raised"), FAILED),
-        (ValueError("a bug"), FAILED),
+        (errors.TaskError("no method loss"), errors.OF_NO_USE),
+        (errors.JournalError("of another run"), errors.OF_NO_USE),
+        (errors.FencedError("a newer start owns it"), errors.REPLACED),
+        (errors.DiskError("full"), errors.FAILED),
+        (errors.TaskFailedError("it raised"), errors.FAILED),
+        (ValueError("a bug"), errors.FAILED),
     ],
 )
 def test_an_error_in_this_process_counts_as_one_of_its_own_would(
@@ -181,19 +171,19 @@ def test_an_error_in_this_process_counts_as_one_of_its_own_would(
     assert (end.code, end.sentence) == (code, str(error))
     run = RunEnd()
     follow = run.on_process_ended("learner-0", end, core("learner-0"), [])
-    if code == OF_NO_USE:
+    if code == errors.OF_NO_USE:
         assert run.failure is error
-    elif code == FAILED:
+    elif code == errors.FAILED:
         assert follow is ExitResponse.RESTART
         run.on_gave_up("learner-0", f"ended too often, last: {end.told}", core("learner-0"), [])
-        assert isinstance(run.failure, IslandsError)
+        assert isinstance(run.failure, errors.IslandsError)
         assert run.failure.__cause__ is error
         assert str(error) in run.sentence
 
 
 def test_what_fails_a_run_keeps_its_own_class() -> None:
     run, other = RunEnd(), RunEnd()
-    told = UserError("the folder cannot be written")
+    told = errors.UserError("the folder cannot be written")
     run.on_failed("the folder", told)
     assert run.failure is told
     struck = OSError("no route")

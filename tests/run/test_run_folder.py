@@ -58,7 +58,8 @@ def folder(tmp_path: Path) -> Iterator[RunFolder]:
 
 
 def anew(folder: RunFolder) -> RunFolder:
-    """The folder as the next start of its hub opens it."""
+    """The folder as the next start of its hub opens it, once this one has ended."""
+    folder.close()
     return RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
 
 
@@ -138,7 +139,7 @@ def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
     assert all(str(entry["timestamp"]).endswith("Z") for entry in log)
     assert len(taped(folder)) == 6
     assert [event.split("  ")[-1] for event in folder.figures.events] == [
-        *("a joined", "a is not heard", "a was evicted: silent", "a is back"),
+        *("a joined", "a is not heard", "a was evicted: silent", "a is back")
     ]
     assert (folder.figures.evictions, folder.figures.merged_tokens) == (1, 40)
     assert folder.figures.yield_of(2, 100) == 0.2
@@ -366,7 +367,6 @@ def test_a_liar_of_many_processes_ends_no_hub(folder: RunFolder) -> None:
     folder.on_figures("a", 2.0, told("p", 5))
     assert folder.figures.tokens == COUNT_MAX + 50
     folder.keep(3.0)
-    folder.close()
     again = anew(folder)
     again.on_figures("a", 4.0, told("p", 7))
     again.close()
@@ -378,7 +378,6 @@ def test_a_hub_begins_again_with_totals_that_no_file_holds(folder: RunFolder) ->
     folder.figures.learners["liar"] = LearnerFigures(steps=2**63, tokens=2**63)
     folder.figures.merged_tokens = 2**63
     folder.keep(1.0)
-    folder.close()
     again = anew(folder)
     again.on_figures("a", 2.0, told("p", 5))
     again.on_figures("liar", 4.0, told("p", 5))
@@ -398,7 +397,6 @@ def test_a_hub_that_is_started_again_goes_on_counting(folder: RunFolder) -> None
     folder.write(3.0, "v", evicted())
     curve = folder.figures.losses.all()
     folder.keep(4.0)
-    folder.close()
     again = anew(folder)
     assert again.earlier_s == 4.0
     assert again.figures.tokens == 120
@@ -443,7 +441,6 @@ def test_a_figure_that_is_no_number_costs_no_other(
     folder.on_figures("a", 1.0, replace(told("p", 5), **{field: bad}))  # type: ignore[arg-type]
     folder.evaluation(1.5, Judged(1.0, 40), {"bits": bad, "share": 0.5})
     folder.keep(2.0)
-    folder.close()
     again = anew(folder)
     again.close()
     assert again.figures.tokens == 50
@@ -518,7 +515,6 @@ def test_what_a_learner_did_when_is_kept_for_the_picture(folder: RunFolder) -> N
     folder.on_figures("a", 8.0, told("p", 8, loss=float("nan")))
     folder.write(9.0, "v", evicted())
     folder.keep(10.0)
-    folder.close()
     again = anew(folder)
     again.write(1.0, "v", admitted("a", "2.1"))
     again.draw(2.0)
@@ -551,7 +547,6 @@ def test_a_hub_that_is_back_shows_nobody_as_live_whom_it_has_not_heard(folder: R
         folder.on_figures(name, 1.0, told(f"{name}-1", 5))
     folder.write(1.5, "v", member_entries.Left("c", "1.1", "it is drained"))
     folder.keep(2.0)
-    folder.close()
     again = anew(folder)
     found = again.figures.learners
     assert [found[name].status for name in "abc"] == ["unheard", "unheard", "left"]

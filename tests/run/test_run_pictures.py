@@ -16,23 +16,11 @@ from numpy.typing import NDArray
 
 from islands.protocol.errors import UserError
 from islands.protocol.settings.run import RunSettings
+from islands.run.records import pictures
 from islands.run.records.figures import Curve, LearnerFigures, RunFigures
-from islands.run.records.pictures import (
-    BLUE,
-    LEARNERS_MOST,
-    STATES,
-    count_below,
-    encoded,
-    figures_of,
-    line,
-    new_figure,
-    picture_of,
-    scale_y,
-    seconds_below,
-)
 from islands.run.records.run_curves import curves_of
 from islands.run.records.run_folder import RunFolder
-from tests.run.metric_rows import run_folder, step
+from tests.run.test_run_curves import run_folder, step
 
 SETTINGS = RunSettings(run="r")
 WIDTH = 1800
@@ -65,9 +53,9 @@ def run(learners: int = 2) -> RunFigures:
 
 
 def test_the_loss_falls_from_upper_left_to_lower_right() -> None:
-    pixels = pixels_of(picture_of(run(), SETTINGS, 100.0, 0.9))
+    pixels = pixels_of(pictures.picture_of(run(), SETTINGS, 100.0, 0.9))
     assert pixels.shape[1] == WIDTH
-    curve = drawn(pixels[:600], BLUE)
+    curve = drawn(pixels[:600], pictures.BLUE)
     left = curve[curve[:, 1] < WIDTH / 2]
     first, last = left[left[:, 1].argmin()], curve[curve[:, 1].argmax()]
     assert left[left[:, 1].argmax()][0] - first[0] > 250
@@ -76,11 +64,11 @@ def test_the_loss_falls_from_upper_left_to_lower_right() -> None:
 
 
 def test_the_timeline_has_a_bar_for_each_state_of_each_learner() -> None:
-    pixels = pixels_of(picture_of(run(), SETTINGS, 80.0, 0.9))
+    pixels = pixels_of(pictures.picture_of(run(), SETTINGS, 80.0, 0.9))
     rows = [
-        {state: len(drawn(row[None], colour)) for state, colour in STATES.items()}
+        {state: len(drawn(row[None], colour)) for state, colour in pictures.STATES.items()}
         for row in pixels
-        if len(drawn(row[None], STATES["stepping"])) > WIDTH / 2
+        if len(drawn(row[None], pictures.STATES["stepping"])) > WIDTH / 2
     ]
     middle = [row for row in rows if row["away"]]
     assert 0 < len(middle) < len(rows) / 2, "the bar of one that is away is thinner"
@@ -92,8 +80,8 @@ def test_the_timeline_has_a_bar_for_each_state_of_each_learner() -> None:
 
 def test_of_a_crowd_some_are_drawn() -> None:
     heights = [
-        len(pixels_of(picture_of(run(number), SETTINGS, 80.0, 0.9)))
-        for number in (LEARNERS_MOST, 1000)
+        len(pixels_of(pictures.picture_of(run(number), SETTINGS, 80.0, 0.9)))
+        for number in (pictures.LEARNERS_MOST, 1000)
     ]
     assert heights[0] < heights[1] < 2700, "it fits a page"
 
@@ -106,22 +94,22 @@ STRANGE: list[list[float]] = [
 
 def test_any_loss_can_be_drawn() -> None:
     """A run must not fail at its end because its curve is a strange one."""
-    with new_figure(2.0 * len(STRANGE)) as figure:
+    with pictures.new_figure(2.0 * len(STRANGE)) as figure:
         for axes, values in zip(figure.subplots(len(STRANGE)), STRANGE, strict=True):
             curve = Curve()
             for x, value in enumerate(values):
                 curve.add(float(x), value)
             points = curve.all()
-            count_below(axes, "tokens", max((x for x, _ in points), default=0.0))
-            line(axes, points)
-            scale_y(axes, [y for _, y in points] or [0.0])
-        assert pixels_of(encoded(figure)).shape[1] == WIDTH
+            pictures.count_below(axes, "tokens", max((x for x, _ in points), default=0.0))
+            pictures.line(axes, points)
+            pictures.scale_y(axes, [y for _, y in points] or [0.0])
+        assert pixels_of(pictures.encoded(figure)).shape[1] == WIDTH
 
 
 def test_a_run_without_a_step_has_a_picture() -> None:
     figures = RunFigures()
     figures.evaluations.append({"tokens": 1e18, "bits": float("nan")})
-    assert pixels_of(picture_of(figures, SETTINGS, 0.0, 0.0)).shape[1] == WIDTH
+    assert pixels_of(pictures.picture_of(figures, SETTINGS, 0.0, 0.0)).shape[1] == WIDTH
 
 
 def test_any_name_can_be_drawn() -> None:
@@ -130,7 +118,7 @@ def test_any_name_can_be_drawn() -> None:
     figures.evaluations.append({"tokens": 1, "a_b $x^": 1.0})
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        first, second = (picture_of(figures, SETTINGS, 1.0, 0.0) for _ in range(2))
+        first, second = (pictures.picture_of(figures, SETTINGS, 1.0, 0.0) for _ in range(2))
     assert not told
     assert first == second, "equal figures have equal contents"
 
@@ -147,7 +135,7 @@ def test_any_name_can_be_drawn() -> None:
 )
 def test_times_are_counted_in_a_unit_that_fits(most_s: float, unit_s: float, label: str) -> None:
     axes = Figure().subplots()
-    assert seconds_below(axes, most_s) == unit_s
+    assert pictures.seconds_below(axes, most_s) == unit_s
     assert axes.get_xlabel() == label
 
 
@@ -163,7 +151,7 @@ def test_times_are_counted_in_a_unit_that_fits(most_s: float, unit_s: float, lab
 def test_an_axis_has_one_unit(most: float, label: str, last: str) -> None:
     """Neighbours would else be read in different ones."""
     axes = Figure().subplots()
-    count_below(axes, "tokens", most)
+    pictures.count_below(axes, "tokens", most)
     assert axes.get_xlabel() == label
     shown = axes.xaxis.get_major_formatter()
     assert shown(most, None) == last
@@ -172,7 +160,7 @@ def test_an_axis_has_one_unit(most: float, label: str, last: str) -> None:
 def test_many_lines_can_be_told_apart() -> None:
     axes = Figure().subplots()
     for index in range(32):
-        line(axes, [(0.0, 1.0)], index)
+        pictures.line(axes, [(0.0, 1.0)], index)
     looks = [(one.get_color(), one.get_linestyle()) for one in axes.lines]
     assert len(set(looks)) == 32
     assert all(a[0] != b[0] and a[1] != b[1] for a, b in pairwise(looks))
@@ -185,7 +173,7 @@ def test_rates_are_those_of_a_stretch(tmp_path: Path) -> None:
         rows.append({**step(float(second), "a", 30_000 * second, 2.0), **spent})
         if second < 50:
             rows.append({**step(second + 0.1, "b", 30_000 * second, 2.0), **spent})
-    found = figures_of(curves_of(run_folder(tmp_path / "run", rows)), "")
+    found = pictures.figures_of(curves_of(run_folder(tmp_path / "run", rows)), "")
     assert {round(one.value, -3) for one in found["tokens_per_s"]} == {30_000}
     assert max(one.value for one in found["bytes_up_per_s"]) == pytest.approx(1e7, rel=0.1)
     assert {one.value for one in found["bytes_down_per_s"]} == {0.0}
@@ -201,7 +189,7 @@ def test_rates_are_those_of_a_stretch(tmp_path: Path) -> None:
 def test_a_wide_range_above_zero_is_logarithmic(values: list[float], scale: str) -> None:
     """A loss from 1000 down to 0.1 would else be a line along the floor."""
     axes = Figure().subplots()
-    scale_y(axes, values)
+    pictures.scale_y(axes, values)
     assert axes.get_yscale() == scale
     formatter = axes.yaxis.get_major_formatter()
     assert scale == "linear" or formatter(0.1, None) == "0.1"
@@ -209,7 +197,7 @@ def test_a_wide_range_above_zero_is_logarithmic(values: list[float], scale: str)
 
 def test_settings_of_a_users_own_figures_stay() -> None:
     with mpl.rc_context({"lines.linewidth": 7.0}):
-        picture_of(run(), SETTINGS, 80.0, 0.9)
+        pictures.picture_of(run(), SETTINGS, 80.0, 0.9)
         assert mpl.rcParams["lines.linewidth"] == 7.0
 
 
@@ -218,7 +206,7 @@ def test_without_matplotlib_a_run_ends_with_a_sentence(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UserError, match=r"a picture needs matplotlib, .* 'islands\[plots\]'"):
-        picture_of(run(), SETTINGS, 80.0, 0.9)
+        pictures.picture_of(run(), SETTINGS, 80.0, 0.9)
     said: list[str] = []
     folder = RunFolder(tmp_path / "run", SETTINGS, say=said.append)
     folder.draw(1.0)

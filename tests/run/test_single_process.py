@@ -33,6 +33,7 @@ from islands.tasks.data.shards import ShardKey, ShardPlan
 from islands.tasks.task import Task, TaskState
 from messaging.codec.tensors import as_buffer, digest
 from tests.board_reader import curves_in
+from tests.run.test_run_folder import rows
 
 Floats = NDArray[np.float32]
 Summary = dict[str, object]
@@ -105,8 +106,6 @@ class Odd(Linear):
 
 
 class FailsWhenTraced(Linear):
-    """Its loss cannot be computed at all."""
-
     def loss(
         self, params: PyTree, state: PyTree, batch: Floats, key: PRNGKeyArray
     ) -> tuple[Array, PyTree]:
@@ -152,13 +151,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[LocalSystem, Path, 
     return system, folder, finished(system, folder)
 
 
-def rows(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_every_token_of_the_budget_has_one_fate(
-    whole: tuple[LocalSystem, Path, Summary],
-) -> None:
+def test_every_token_of_the_budget_has_one_fate(whole: tuple[LocalSystem, Path, Summary]) -> None:
     _, _, summary = whole
     assert summary["tokens"] == BUDGET
     ledger = cast("dict[str, object]", summary["ledger"])
@@ -265,13 +258,11 @@ async def reached(system: LocalSystem, condition: Callable[[], bool]) -> None:
 
 
 async def another_merge(system: LocalSystem) -> None:
-    """Wait until one more has been merged."""
     seen = system.folder.figures.merges
     await reached(system, lambda: system.folder.figures.merges > seen)
 
 
 async def begun(system: LocalSystem, folder: Path) -> asyncio.Task[Summary]:
-    """A run whose processes have been started."""
     running = asyncio.create_task(system.run(folder))
     turn = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_soon(turn.set_result, None)
@@ -369,8 +360,6 @@ def test_a_task_that_raises_ends_the_run_with_one_sentence(
 
 
 class EvaluatesWrongly(Linear):
-    """Its evaluation never works."""
-
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         raise KeyError("weights")
 

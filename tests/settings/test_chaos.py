@@ -37,10 +37,7 @@ def test_a_fault_is_read_with_its_defaults() -> None:
         ({"fault": "hang", "who": "syncer"}, r"who is syncer; hang happens to learners alone"),
         ({"fault": "cut", "way": "out"}, r"faults\.one: Invalid enum value 'out'"),
         ({"fault": "latency", "latency_s": -1}, r"latency_s is -1.*; it must be at least 0"),
-        (
-            {"fault": "kill", "link": "syncer"},
-            r"one\.link does not go with kill; its keys",
-        ),
+        ({"fault": "kill", "link": "syncer"}, r"one\.link does not go with kill; its keys"),
         ({"fault": "cut", "factor": 5}, r"one\.factor does not go with cut; its keys .* way, link"),
         ({"fault": "flap", "turn_s": 1e-6}, r"turn_s is 1e-06; it must be at least 0\.01"),
         ({"fault": "straggle", "factor": 1}, r"factor is 1.*; it must be above 1"),

@@ -5,29 +5,23 @@ from dataclasses import replace
 import pytest
 
 from islands.protocol.errors import SettingsError
-from islands.protocol.settings.choices import (
-    Adoption,
-    LearnerWaits,
-    MergeRule,
-    Neighbours,
-    Precision,
-)
+from islands.protocol.settings import choices
 from islands.protocol.settings.gossip import GossipSettings, check_members
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.settings.setting import facts_of
 
-GRAPH = Neighbours.GRAPH
+GRAPH = choices.Neighbours.GRAPH
 
 
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (GossipSettings(Neighbours.RING, momentum=1.0), "gossip.momentum is 1.0"),
-        (GossipSettings(Neighbours.RING, everyone_every=0), "gossip.everyone_every is 0"),
+        (GossipSettings(choices.Neighbours.RING, momentum=1.0), "gossip.momentum is 1.0"),
+        (GossipSettings(choices.Neighbours.RING, everyone_every=0), "gossip.everyone_every is 0"),
         (GossipSettings(GRAPH), "names 0 learners"),
-        (GossipSettings(Neighbours.RING, {"a": ("b",)}), "go together"),
+        (GossipSettings(choices.Neighbours.RING, {"a": ("b",)}), "go together"),
         (GossipSettings(GRAPH, {"a": ("a",)}), "its own neighbour"),
         (GossipSettings(GRAPH, {"a": ("b",), "c": ("d",)}), "does not connect 'a' and 'c'"),
     ],
@@ -40,8 +34,8 @@ def test_what_cannot_work_is_refused(settings: GossipSettings, says: str) -> Non
 @pytest.mark.parametrize(
     ("settings", "learners", "says"),
     [
-        (GossipSettings(Neighbours.RING), ["a"], "has one learner"),
-        (GossipSettings(Neighbours.RANDOM_PAIRS), ["a"], "has one learner"),
+        (GossipSettings(choices.Neighbours.RING), ["a"], "has one learner"),
+        (GossipSettings(choices.Neighbours.RANDOM_PAIRS), ["a"], "has one learner"),
         (GossipSettings(GRAPH, {"a": ("b", "x")}), ["a", "b"], "names 'x', which is no learner"),
         (GossipSettings(GRAPH, {"a": ("b",)}), ["a", "b", "c"], "does not name 'c'"),
     ],
@@ -57,15 +51,15 @@ def test_neighbours_that_the_run_lacks_are_refused(
     "settings",
     [
         GossipSettings(),
-        GossipSettings(Neighbours.RANDOM_PAIRS, momentum=0.0, rate=1.0, pull=1.0),
-        GossipSettings(Neighbours.RING, everyone_every=1),
+        GossipSettings(choices.Neighbours.RANDOM_PAIRS, momentum=0.0, rate=1.0, pull=1.0),
+        GossipSettings(choices.Neighbours.RING, everyone_every=1),
         GossipSettings(GRAPH, {"a": ("b",), "b": ("c",)}),
     ],
 )
 def test_what_works_is_taken(settings: GossipSettings) -> None:
     replace(PRESETS[Preset.GOSSIP], gossip=settings)
     check_members(settings, ["a", "b", "c"])
-    assert settings.on is (settings.neighbours is not Neighbours.NOBODY)
+    assert settings.on is (settings.neighbours is not choices.Neighbours.NOBODY)
 
 
 def test_without_gossip_one_learner_is_enough() -> None:
@@ -76,11 +70,11 @@ def test_without_gossip_one_learner_is_enough() -> None:
     ("changed", "says"),
     [
         ({"quorum": 2}, "quorum is 2, which is for merges of a syncer"),
-        ({"merge": MergeRule.RADIAL_DIRECTIONAL}, "merge is rda"),
-        ({"adoption": Adoption.DELAY_CORRECTED}, "adoption is delay_corrected"),
-        ({"learner_waits": LearnerWaits.AT_TAU}, "learner_waits is at_tau"),
+        ({"merge": choices.MergeRule.RADIAL_DIRECTIONAL}, "merge is rda"),
+        ({"adoption": choices.Adoption.DELAY_CORRECTED}, "adoption is delay_corrected"),
+        ({"learner_waits": choices.LearnerWaits.AT_TAU}, "learner_waits is at_tau"),
         ({"outer": OuterSettings(momentum=0.5)}, "outer is"),
-        ({"precision": Precision.FP4}, "precision is fp4"),
+        ({"precision": choices.Precision.FP4}, "precision is fp4"),
     ],
 )
 def test_settings_of_a_syncer_are_refused_with_gossip(

@@ -7,7 +7,7 @@ import pytest
 
 from islands.protocol.errors import SettingsError
 from islands.protocol.identities import NAME
-from islands.protocol.settings.addresses import hub_urls, split_address
+from islands.protocol.settings.addresses import hub_urls, peer_host, split_address
 from islands.settings.commands import AddOptions, DemoOptions, OperatorOptions, RemoveOptions
 from islands.settings.groups import (
     ConnectOptions,
@@ -122,3 +122,31 @@ def test_a_default_name_is_allowed_and_new_each_time() -> None:
     names = {default_name() for _ in range(8)}
     assert len(names) > 1
     assert all(NAME.fullmatch(name) for name in names)
+
+
+HUB = "ws://10.0.0.1:7070/supervisor"
+
+
+@pytest.mark.parametrize(
+    ("address", "seen", "own", "host"),
+    [
+        ("ws://10.0.0.5:7000/a", "10.0.0.5", HUB, "10.0.0.5"),
+        ("ws://bank.example:443/a", "10.0.0.5", HUB, "10.0.0.5"),
+        ("ws://127.0.0.1:22/a", "10.0.0.5", HUB, "10.0.0.5"),
+        ("ws://192.168.1.7:7000/a", "203.0.113.9", HUB, "203.0.113.9"),
+        ("ws://10.0.0.1:7000/a", "127.0.0.1", HUB, "10.0.0.1"),
+        ("ws://bank.example:443/a", "127.0.0.1", HUB, "10.0.0.1"),
+        ("ws://127.0.0.1:7000/a", "127.0.0.1", HUB, "127.0.0.1"),
+        ("ws://localhost:7000/a", "::1", HUB, "::1"),
+        ("ws://a:7000/a", "127.0.0.1", "wss://hub.example:7070/supervisor", "hub.example"),
+        ("ws://a:7000/a", "::ffff:10.0.0.5", HUB, "10.0.0.5"),
+        ("ws://a:7000/a", "fe80::1%eth0", HUB, "fe80::1"),
+        ("no address at all", "10.0.0.5", HUB, "10.0.0.5"),
+        ("ws://[", "127.0.0.1", HUB, "10.0.0.1"),
+        ("a", None, "supervisor", None),
+    ],
+)
+def test_only_the_port_is_the_members_own_to_say(
+    address: str, seen: str | None, own: str, host: str | None
+) -> None:
+    assert peer_host(address, seen, own) == host

@@ -30,7 +30,6 @@ def test_it_warms_up_and_decays(clock: float, rate: float) -> None:
 
 
 def test_without_an_end_it_stays_at_its_peak() -> None:
-    """No `total_steps`: constant after the warm-up."""
     assert RunSettings(learning_rate=0.5, warmup_steps=0).learning_rate_at(1e9) == 0.5
 
 

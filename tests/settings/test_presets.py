@@ -15,7 +15,6 @@ from islands.settings.host import RunOptions
 
 
 def options(*line: str) -> RunOptions:
-    """What `islands run` makes of a command line."""
     return parse(RunOptions, list(line), program="islands run", description="")[0]
 
 

@@ -7,16 +7,8 @@ from typing import cast
 import pytest
 
 from islands.layout.leaves import Fragment, Layout, Leaf, layout_of
+from islands.protocol import identities
 from islands.protocol.errors import SettingsError, UserError
-from islands.protocol.identities import (
-    FragmentIndex,
-    Incarnation,
-    LearnerName,
-    Lease,
-    Phase,
-    Role,
-    Version,
-)
 from islands.protocol.messages import training
 from islands.protocol.messages.registry import MESSAGE_TYPES, PROTOCOL
 from islands.protocol.settings.choices import Pattern
@@ -29,10 +21,10 @@ from messaging.codec.limits import Limits
 from messaging.envelope import Envelope
 
 MOST = 2**63 - 1
-INCARNATION = Incarnation(MOST, MOST)
-VERSION = Version(MOST, MOST)
-NAME = LearnerName("n" * 64)
-LEASES = tuple(Lease(MOST, MOST, MOST) for _ in range(LEASES_HELD_MAX))
+INCARNATION = identities.Incarnation(MOST, MOST)
+VERSION = identities.Version(MOST, MOST)
+NAME = identities.LearnerName("n" * 64)
+LEASES = tuple(identities.Lease(MOST, MOST, MOST) for _ in range(LEASES_HELD_MAX))
 GIB = 2**30
 
 
@@ -49,7 +41,7 @@ def progress(fragments: int) -> training.Progress:
     one = training.FragmentProgress(VERSION, MOST, MOST, MOST)
     told = (one,) * fragments
     return training.Progress(
-        NAME, INCARNATION, Phase.COMPILING, MOST, MOST, 1 / 3, MOST, MOST, told, LEASES
+        NAME, INCARNATION, identities.Phase.COMPILING, MOST, MOST, 1 / 3, MOST, MOST, told, LEASES
     )
 
 
@@ -57,7 +49,7 @@ def hello(fragments: int) -> training.Hello:
     return training.Hello(
         protocol=PROTOCOL,
         run="r" * 64,
-        role=Role.SUPERVISOR,
+        role=identities.Role.SUPERVISOR,
         name=NAME,
         incarnation=INCARNATION,
         credential="c" * 512,
@@ -110,7 +102,6 @@ class Repeated:
         return self.block
 
     def __getitem__(self, where: slice) -> memoryview:
-        """As many bytes as are left from there on, up to the end of the slice."""
         start, stop = int(where.start), min(int(where.stop), self.nbytes)
         return self.block[: stop - start]
 
@@ -119,7 +110,9 @@ class Repeated:
 def test_a_fragment_of_any_size_can_be_announced(fragment_bytes: int) -> None:
     codec = Codec(MESSAGE_TYPES, limits_of(layout(1, fragment_bytes)))
     payload = (cast("memoryview", Repeated(fragment_bytes, memoryview(b""))),)
-    update = training.FragmentUpdate(MOST, FragmentIndex(0), VERSION, MOST, "d" * 32, 0.5, None)
+    update = training.FragmentUpdate(
+        MOST, identities.FragmentIndex(0), VERSION, MOST, "d" * 32, 0.5, None
+    )
     envelope = Envelope("a", "b", 1, update, payload=payload)
     _, sizes = codec.decode(codec.encode(envelope))
     assert sizes == (fragment_bytes,)
@@ -131,7 +124,7 @@ def test_a_fragment_beyond_32_bits_is_carried_chunk_by_chunk() -> None:
     block = memoryview(bytearray(1 << 19))
     there = cast("memoryview", Repeated(size, block))
     here = cast("memoryview", Repeated(size, memoryview(bytearray(1 << 19))))
-    seed = training.FragmentSeed(1, FragmentIndex(0), NAME, INCARNATION, "d" * 32)
+    seed = training.FragmentSeed(1, identities.FragmentIndex(0), NAME, INCARNATION, "d" * 32)
     envelope = Envelope("a", "b", 7, seed, payload=(there,))
     assembler = Assembler(codec, lambda _, sizes: [here] if sizes == (size,) else [])
     numbers = iter(range(1, 1 << 20))

@@ -30,7 +30,6 @@ def orthogonalised(matrix: Matrix) -> Matrix:
 
 
 def updates(params: PyTree, gradients: list[PyTree], stack: int = 1) -> PyTree:
-    """The last update of a few, at the same parameters."""
     chain = inner_optimizer(
         "muon",
         RATE,

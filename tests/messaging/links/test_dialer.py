@@ -75,14 +75,14 @@ async def echo(network: SimulatedNetwork, scope: Scope, address: str = "syncer")
         return
 
 
-def make_network() -> SimulatedNetwork:
+@pytest.fixture
+def network() -> SimulatedNetwork:
     return SimulatedNetwork(random.Random(0), Route(keep_tail=1.0))
 
 
 @virtual
-async def test_session_opens_speaks_and_stops() -> None:
+async def test_session_opens_speaks_and_stops(network: SimulatedNetwork) -> None:
     """Open, hello, answer, stop: each callback once, and `run` returns."""
-    network = make_network()
     caller = Caller(network)
     async with Scope() as scope:
         scope.spawn(echo(network, scope), "echo")
@@ -95,8 +95,7 @@ async def test_session_opens_speaks_and_stops() -> None:
 
 
 @virtual
-async def test_lost_session_is_dialled_again() -> None:
-    network = make_network()
+async def test_lost_session_is_dialled_again(network: SimulatedNetwork) -> None:
     caller = Caller(network)
     async with Scope() as scope:
         scope.spawn(echo(network, scope), "echo")
@@ -114,8 +113,7 @@ async def test_lost_session_is_dialled_again() -> None:
 
 
 @virtual
-async def test_silent_peer_is_given_up_and_found_again() -> None:
-    network = make_network()
+async def test_silent_peer_is_given_up_and_found_again(network: SimulatedNetwork) -> None:
     caller = Caller(network, settings=DialSettings(liveness_s=3), beat_s=1)
     async with Scope() as scope:
         scope.spawn(echo(network, scope), "echo")
@@ -131,8 +129,7 @@ async def test_silent_peer_is_given_up_and_found_again() -> None:
 
 
 @virtual
-async def test_no_room_here_is_not_the_peers_silence() -> None:
-    network = make_network()
+async def test_no_room_here_is_not_the_peers_silence(network: SimulatedNetwork) -> None:
     mailbox: Mailbox[int] = Mailbox(8, room=1)
     mailbox.put_nowait(0)
     settings = DialSettings(liveness_s=3)
@@ -152,8 +149,7 @@ async def test_no_room_here_is_not_the_peers_silence() -> None:
 
 
 @virtual
-async def test_addresses_are_tried_in_turn() -> None:
-    network = make_network()
+async def test_addresses_are_tried_in_turn(network: SimulatedNetwork) -> None:
     caller = Caller(network, ["nowhere", "syncer:second"])
     async with Scope() as scope:
         scope.spawn(echo(network, scope, "syncer:second"), "echo")
@@ -164,9 +160,10 @@ async def test_addresses_are_tried_in_turn() -> None:
 
 @pytest.mark.parametrize("moment_s", [0.0, 0.01, 0.02, 0.03, 0.5, 3.0])
 @virtual
-async def test_stopping_in_any_phase_ends_the_run(moment_s: float) -> None:
+async def test_stopping_in_any_phase_ends_the_run(
+    moment_s: float, network: SimulatedNetwork
+) -> None:
     """Whether it dials, waits or is open: `stop` ends it at once and closes what was opened."""
-    network = make_network()
     if moment_s == 3.0:
         network.cut("learner", "syncer")  # it will be dialling in vain
     caller = Caller(network)
@@ -183,16 +180,15 @@ async def test_stopping_in_any_phase_ends_the_run(moment_s: float) -> None:
 
 
 @virtual
-async def test_stopped_before_it_runs_never_dials() -> None:
-    caller = Caller(make_network())
+async def test_stopped_before_it_runs_never_dials(network: SimulatedNetwork) -> None:
+    caller = Caller(network)
     caller.dialer.stop("changed my mind")
     await caller.dialer.run()
     assert caller.events == []
 
 
 @virtual
-async def test_exception_in_a_callback_is_raised() -> None:
-    network = make_network()
+async def test_exception_in_a_callback_is_raised(network: SimulatedNetwork) -> None:
     links: list[Link] = []
 
     def fail(link: Link) -> None:

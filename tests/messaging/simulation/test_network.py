@@ -22,7 +22,6 @@ def numbered(number: int, size_bytes: int = 0) -> Envelope:
 
 
 async def session(network: SimulatedNetwork) -> tuple[MemoryLink, MemoryLink]:
-    """Open a session; return the learner's and the syncer's end."""
     listener = network.listen("syncer")
     near = await network.dial("syncer", local="learner")
     return near, await listener.accept()
@@ -38,6 +37,11 @@ async def received(link: MemoryLink) -> tuple[list[tuple[float, int]], str]:
         except LinkClosed as closed:
             return arrived, str(closed)
         arrived.append((round(loop.time(), 9), envelope.id))
+
+
+@pytest.fixture
+def network() -> SimulatedNetwork:
+    return SimulatedNetwork(random.Random(0), Route())
 
 
 def test_host_of_an_address() -> None:
@@ -109,8 +113,7 @@ async def test_dropped_bulk_is_skipped() -> None:
 
 
 @virtual
-async def test_dropped_control_breaks_the_session() -> None:
-    network = SimulatedNetwork(random.Random(0), Route())
+async def test_dropped_control_breaks_the_session(network: SimulatedNetwork) -> None:
     near, far = await session(network)
     near.send(numbered(1))
     network.set_route("learner", "syncer", Route(drop=1.0))
@@ -126,8 +129,7 @@ async def test_dropped_control_breaks_the_session() -> None:
 
 
 @virtual
-async def test_cut_holds_and_healing_delivers_in_order() -> None:
-    network = SimulatedNetwork(random.Random(0), Route())
+async def test_cut_holds_and_healing_delivers_in_order(network: SimulatedNetwork) -> None:
     near, far = await session(network)
     near.send(numbered(0))  # under way when the cut begins
     network.cut("learner", "syncer")
@@ -147,8 +149,7 @@ async def test_cut_holds_and_healing_delivers_in_order() -> None:
 
 
 @virtual
-async def test_one_way_cut_stops_one_direction() -> None:
-    network = SimulatedNetwork(random.Random(0), Route())
+async def test_one_way_cut_stops_one_direction(network: SimulatedNetwork) -> None:
     near, far = await session(network)
     network.cut("learner", "syncer", one_way=True)
     assert network.is_cut("learner", "syncer")
@@ -206,8 +207,7 @@ def test_data_of_an_old_session_arrives_late() -> None:
 
 
 @virtual
-async def test_crash_is_noticed_by_peers() -> None:
-    network = SimulatedNetwork(random.Random(0), Route())
+async def test_crash_is_noticed_by_peers(network: SimulatedNetwork) -> None:
     near, far = await session(network)
     near.send(numbered(1))
     network.crash("syncer")
@@ -222,8 +222,7 @@ async def test_crash_is_noticed_by_peers() -> None:
 
 
 @virtual
-async def test_crash_behind_a_cut_is_noticed_after_healing() -> None:
-    network = SimulatedNetwork(random.Random(0), Route())
+async def test_crash_behind_a_cut_is_noticed_after_healing(network: SimulatedNetwork) -> None:
     near, _ = await session(network)
     network.cut("learner", "syncer")
     network.crash("syncer")
@@ -235,8 +234,7 @@ async def test_crash_behind_a_cut_is_noticed_after_healing() -> None:
 
 
 @virtual
-async def test_silent_crash_is_never_noticed() -> None:
-    network = SimulatedNetwork(random.Random(0), Route())
+async def test_silent_crash_is_never_noticed(network: SimulatedNetwork) -> None:
     near, _ = await session(network)
     network.crash("syncer", silent=True)
     await asyncio.sleep(500)
@@ -306,8 +304,7 @@ async def test_a_reset_loses_what_is_in_flight() -> None:
 
 
 @virtual
-async def test_a_frozen_host_answers_nobody() -> None:
-    network = SimulatedNetwork(random.Random(0), Route())
+async def test_a_frozen_host_answers_nobody(network: SimulatedNetwork) -> None:
     near, far = await session(network)
     network.freeze("syncer")
     near.send(numbered(1))

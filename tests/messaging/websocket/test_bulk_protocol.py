@@ -21,8 +21,6 @@ CODEC = Codec([Probe], LIMITS)
 
 
 class RecordingTransport(asyncio.Transport):
-    """A transport that keeps what is written."""
-
     def __init__(self) -> None:
         super().__init__()
         self.written = bytearray()

@@ -43,7 +43,6 @@ class Path:
     echoes: deque[tuple[float, int, float]] = field(default_factory=deque)
 
     def run(self, until_s: float, jitter_s: float = 0.0, rng: random.Random | None = None) -> None:
-        """Send as much as the pace allows until then."""
         while self.now_s < until_s:
             while self.pace.may_send():
                 self._send(jitter_s * rng.random() if rng else 0.0)

@@ -162,8 +162,6 @@ async def test_a_refused_connection_is_freed_without_the_collector(request_bytes
 
 
 class Recorder:
-    """A reader that keeps what it is fed."""
-
     def __init__(self) -> None:
         self.data = bytearray()
 
@@ -214,8 +212,7 @@ def test_so_many_frames_at_once_and_no_more(more: int) -> None:
 
 async def test_a_message_in_pieces_ends_its_session_alone() -> None:
     async with Hub() as hub, hub.session() as ends:
-        raw = await hub.raw_session()
-        far = await hub.listener.accept()
+        *raw, far = await hub.raw_session()
         raw[0][1].write(b"\x02\x80\0\0\0\0" + b"\x00\x80\0\0\0\0" * 100)
         with pytest.raises(LinkClosed, match="broke the websocket protocol"):
             await far.receive()
@@ -237,8 +234,7 @@ async def test_whoever_dials_takes_no_pieces_either() -> None:
 
 async def test_a_control_socket_takes_no_more_than_the_largest_head() -> None:
     async with Hub() as hub:
-        raw = await hub.raw_session()
-        far = await hub.listener.accept()
+        *raw, far = await hub.raw_session()
         size = Limits().header_bytes + 100
         raw[0][1].write(b"\x82\xff" + size.to_bytes(8) + bytes(4))
         with pytest.raises(LinkClosed, match="exceeds limit"):

@@ -6,29 +6,21 @@ from pathlib import Path
 import pytest
 
 from messaging.errors import LocalFault
-from messaging.websocket.security import (
-    ADDRESSES_REMEMBERED,
-    RefusalReport,
-    Secret,
-    client_tls,
-    is_named,
-    only_loopback,
-    server_tls,
-)
+from messaging.websocket import security
 from tests.messaging.certificates import Certificates
 
 VALUE = "correct-horse-battery"
 
 
 def test_secret_does_not_show() -> None:
-    secret = Secret(VALUE)
+    secret = security.Secret(VALUE)
     assert VALUE not in f"{secret} {secret!r}"
     with pytest.raises(TypeError, match="not pickled"):
         pickle.dumps(secret)
 
 
 def test_secret_matches_itself_alone() -> None:
-    secret = Secret(VALUE)
+    secret = security.Secret(VALUE)
     assert secret.matches(VALUE)
     assert not any(map(secret.matches, (None, "", VALUE[:-1], VALUE + "x", "ü" * 20)))
     assert secret.admits(secret.header())
@@ -37,14 +29,14 @@ def test_secret_matches_itself_alone() -> None:
 
 
 def test_generated_secrets_differ() -> None:
-    assert not Secret.generate().admits(Secret.generate().header())
+    assert not security.Secret.generate().admits(security.Secret.generate().header())
 
 
 def test_secret_is_written_for_its_owner_alone_and_read_back(tmp_path: Path) -> None:
-    secret = Secret.generate()
+    secret = security.Secret.generate()
     secret.write(tmp_path / "token")
     assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
-    again = Secret.read(tmp_path / "token")
+    again = security.Secret.read(tmp_path / "token")
     assert again.admits(secret.header())
     assert again.warning is None
     with pytest.raises(LocalFault, match="cannot be written"):
@@ -55,7 +47,7 @@ def test_secret_that_others_can_read_is_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(VALUE, encoding="utf-8")
     path.chmod(0o644)
-    assert f"chmod 600 {path}" in (Secret.read(path).warning or "")
+    assert f"chmod 600 {path}" in (security.Secret.read(path).warning or "")
 
 
 @pytest.mark.parametrize(
@@ -74,33 +66,32 @@ def test_bad_secret_file_is_a_sentence(tmp_path: Path, content: bytes | None, sa
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(LocalFault, match=says) as caught:
-        Secret.read(path)
+        security.Secret.read(path)
     assert str(path) in str(caught.value)
     assert "short" not in str(caught.value)
 
 
 def test_secret_from_the_environment() -> None:
-    assert Secret.from_env("TOKEN", {}) is None
-    secret = Secret.from_env("TOKEN", {"TOKEN": VALUE})
+    assert security.Secret.from_env("TOKEN", {}) is None
+    secret = security.Secret.from_env("TOKEN", {"TOKEN": VALUE})
     assert secret is not None
     assert secret.matches(VALUE)
     with pytest.raises(LocalFault, match="the variable TOKEN"):
-        Secret.from_env("TOKEN", {"TOKEN": "x"})
+        security.Secret.from_env("TOKEN", {"TOKEN": "x"})
 
 
 def test_bad_files_are_sentences(certificates: Certificates, tmp_path: Path) -> None:
-    files = certificates
     nothing = tmp_path / "nothing.pem"
     text = tmp_path / "text.pem"
     text.write_text("no certificate", encoding="utf-8")
     with pytest.raises(LocalFault, match=r"certificate .*nothing\.pem cannot be read"):
-        server_tls(nothing, files.server_key)
+        security.server_tls(nothing, certificates.server_key)
     with pytest.raises(LocalFault, match="do not belong together"):
-        server_tls(files.server, files.client_key)
+        security.server_tls(certificates.server, certificates.client_key)
     with pytest.raises(LocalFault, match="holds no certificate authority"):
-        client_tls(text)
+        security.client_tls(text)
     with pytest.raises(LocalFault, match="needs its key"):
-        client_tls(None, files.client)
+        security.client_tls(None, certificates.client)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +108,7 @@ def test_bad_files_are_sentences(certificates: Certificates, tmp_path: Path) -> 
     ],
 )
 def test_loopback_is_told_from_the_rest(host: str, *, alone: bool) -> None:
-    assert only_loopback(host) is alone
+    assert security.only_loopback(host) is alone
 
 
 @pytest.mark.parametrize(
@@ -131,18 +122,15 @@ def test_loopback_is_told_from_the_rest(host: str, *, alone: bool) -> None:
     ],
 )
 def test_a_browser_reaches_this_machine_by_its_own_names(
-    header: str,
-    *,
-    named: bool,
-    by_address: bool,
+    header: str, *, named: bool, by_address: bool
 ) -> None:
-    assert is_named(header, ["hub.example"]) is named
-    assert is_named(header, ["hub.example"], by_address=True) is by_address
+    assert security.is_named(header, ["hub.example"]) is named
+    assert security.is_named(header, ["hub.example"], by_address=True) is by_address
 
 
 def test_refusals_are_reported_so_many_per_second_and_address() -> None:
     reports: list[str] = []
-    report = RefusalReport(reports.append, per_s=10)
+    report = security.RefusalReport(reports.append, per_s=10)
     for _ in range(1000):
         report.refused("192.0.2.1", "a wrong secret", now_s=5.0)
     assert len(reports) == 10
@@ -154,7 +142,7 @@ def test_refusals_are_reported_so_many_per_second_and_address() -> None:
 
 
 def test_refusals_remember_few_addresses() -> None:
-    report = RefusalReport(lambda _: None, per_s=10)
-    for number in range(3 * ADDRESSES_REMEMBERED):
+    report = security.RefusalReport(lambda _: None, per_s=10)
+    for number in range(3 * security.ADDRESSES_REMEMBERED):
         report.refused(str(number), "a wrong secret", now_s=5.0)
-    assert len(report._seen) == ADDRESSES_REMEMBERED  # noqa: SLF001
+    assert len(report._seen) == security.ADDRESSES_REMEMBERED  # noqa: SLF001

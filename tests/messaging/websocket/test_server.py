@@ -93,11 +93,10 @@ class Hub:
         streams[1].write(opening(path, HEADERS | changed))
         return streams, (await streams[0].readuntil(b"\r\n\r\n")).decode()
 
-    async def raw_session(self, then: bytes = b"") -> tuple[Streams, Streams]:
-        """A session that this test speaks byte by byte: control and bulk.
+    async def raw_session(self, then: bytes = b"") -> tuple[Streams, Streams, Link]:
+        """A session spoken byte by byte here: control, bulk, and the hub's end.
 
-        Args:
-            then: What comes on the bulk socket as soon as the session is complete.
+        `then` comes on bulk once the session is complete.
         """
         control, answer = await self.request()
         assert answer.startswith("HTTP/1.1 101")
@@ -110,7 +109,7 @@ class Hub:
         control[1].write(b"\x81\x82\0\0\0\0go")
         bulk[1].write(then)
         assert await control[0].readexactly(7) == b"\x81\x05ready"
-        return control, bulk
+        return control, bulk, await self.listener.accept()
 
 
 def opening(path: str, headers: Mapping[str, str | None]) -> bytes:
@@ -288,8 +287,7 @@ async def test_bad_frames_end_their_session_alone(
     where: int, data: bytes, code: int | None
 ) -> None:
     async with Hub(WebsocketSettings(close_s=0.2)) as hub, hub.session() as ends:
-        raw = await hub.raw_session()
-        far = await hub.listener.accept()
+        *raw, far = await hub.raw_session()
         raw[where][1].write(data)
         if where == 1 and data[0] == 0x8A:
             code = 1002  # nobody echoes there
@@ -313,8 +311,7 @@ async def test_random_bytes_inside_a_session() -> None:
     rng = random.Random(2)
     async with Hub() as hub, hub.session() as ends:
         for _ in range(20):
-            raw = await hub.raw_session()
-            far = await hub.listener.accept()
+            *raw, far = await hub.raw_session()
             raw[rng.randrange(2)][1].write(rng.randbytes(5000))
             for streams in raw:
                 streams[1].write_eof()
@@ -327,8 +324,7 @@ async def test_random_bytes_inside_a_session() -> None:
 
 async def test_silent_peer_is_given_up() -> None:
     async with Hub(WebsocketSettings(ping_s=0.02, silent_pings=3)) as hub, hub.session() as ends:
-        await hub.raw_session()
-        far = await hub.listener.accept()
+        *_, far = await hub.raw_session()
         with pytest.raises(LinkClosed, match="nothing heard for"):
             await far.receive()
         await still_works(ends)
@@ -336,8 +332,7 @@ async def test_silent_peer_is_given_up() -> None:
 
 async def test_bulk_sockets_that_carry_nothing_are_kept_alive() -> None:
     async with Hub(WebsocketSettings(ping_s=0.02, silent_pings=100)) as hub:
-        _, bulk = await hub.raw_session()
-        far = await hub.listener.accept()
+        _, bulk, far = await hub.raw_session()
         async with asyncio.timeout(10):
             assert await bulk[0].readexactly(4) == b"\x8a\x00\x8a\x00"
         bulk[1].write(b"\x8a\x80\0\0\0\0" * 3)
@@ -350,8 +345,7 @@ async def test_bulk_sockets_that_carry_nothing_are_kept_alive() -> None:
 
 async def test_bulk_message_that_never_ends_is_given_up() -> None:
     async with Hub(WebsocketSettings(ping_s=0.02, silent_pings=3)) as hub, hub.session() as ends:
-        control, bulk = await hub.raw_session()
-        far = await hub.listener.accept()
+        control, bulk, far = await hub.raw_session()
         bulk[1].write(b"\x82\xfe\x10\x00\0\0\0\0")
         while not far.closed:
             await control[0].read(100)
@@ -557,16 +551,10 @@ def test_large_payloads_under_tls_on_uvloop(certificates: Certificates) -> None:
 
 async def test_failures_of_tls_are_sentences(certificates: Certificates) -> None:
     files = certificates
-    networks = {
-        "stranger": client_tls(files.stranger),
-        "bare": client_tls(files.authority),
-    }
+    networks = {"stranger": client_tls(files.stranger), "bare": client_tls(files.authority)}
     async with Hub(server_tls=server_tls(files.server, files.server_key, files.authority)) as hub:
         address = hub.listener.address
-        for name, says in (
-            ("stranger", "is not trusted"),
-            ("bare", "demand a client certificate"),
-        ):
+        for name, says in (("stranger", "is not trusted"), ("bare", "demand a client certificate")):
             dialler = WebsocketNetwork([Probe], secret=SECRET, client_tls=networks[name])
             assert says in await sentence_of(dialler, address)
             await dialler.close()

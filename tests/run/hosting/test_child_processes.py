@@ -14,13 +14,8 @@ import pytest
 import uvloop
 
 from islands.protocol.errors import UserError
+from islands.run.hosting import process_identity
 from islands.run.hosting.child_processes import ProcessLauncher
-from islands.run.hosting.process_identity import (
-    Identity,
-    facts,
-    lives,
-    send_signal,
-)
 from islands.run.hosting.process_output import NO_MEMORY, TOLD_CHARACTERS
 
 pytestmark = pytest.mark.integration
@@ -93,13 +88,11 @@ class Room:
         self.launcher.start(name)
 
     async def heard(self) -> list[str]:
-        """The next thing that a program says."""
         async with asyncio.timeout(LIMIT_S):
             said = await asyncio.get_running_loop().sock_recv(self.socket, 4096)
         return said.decode().split()
 
     async def ready(self) -> int:
-        """Wait until a program is ready; its pid."""
         word, pid = await self.heard()
         assert word == "ready"
         return int(pid)
@@ -107,6 +100,19 @@ class Room:
     async def ended(self) -> tuple[str, str]:
         async with asyncio.timeout(LIMIT_S):
             return await self.ends.get()
+
+    async def stop(self, name: str, told: str = "") -> None:
+        self.launcher.stop(name, LIMIT_S)
+        assert await self.heard() == ["leaves"]
+        assert await self.ended() == (name, told)
+
+    async def kill(self) -> None:
+        self.launcher.kill("a")
+        assert await self.ended() == ("a", "killed by SIGKILL")
+
+    def restart(self, log_limit_bytes: int = 2**20, log_check_s: float = 60.0) -> None:
+        self.launcher.close()
+        self.launcher = self.make(log_limit_bytes, log_check_s)
 
     async def close(self) -> None:
         for name in self.launcher.names():
@@ -119,7 +125,6 @@ class Room:
 
 @pytest.fixture
 async def room(tmp_path: Path) -> AsyncIterator[Room]:
-    """A room of the test's own; whatever it left running is ended."""
     room = Room(tmp_path)
     try:
         yield room
@@ -139,9 +144,7 @@ def test_a_child_is_watched_on_either_loop(
         try:
             room.start("a", OBEDIENT)
             await room.ready()
-            room.launcher.stop("a", LIMIT_S)
-            assert await room.heard() == ["leaves"]
-            assert await room.ended() == ("a", "")
+            await room.stop("a")
         finally:
             await room.close()
 
@@ -177,8 +180,7 @@ async def test_who_has_no_memory_left_is_told_so(room: Room) -> None:
     assert (name, told) == ("greedy", f"killed by SIGKILL: {NO_MEMORY}")
     room.launcher.start("a")
     await room.ready()
-    room.launcher.kill("a")
-    assert await room.ended() == ("a", "killed by SIGKILL")
+    await room.kill()
 
 
 @pytest.fixture
@@ -231,8 +233,7 @@ async def test_an_end_is_told_in_one_sentence(room: Room, program: str, sentence
 async def test_a_kill_is_told(room: Room) -> None:
     room.start("a", OBEDIENT)
     assert await room.ready() == room.launcher.pid("a")
-    room.launcher.kill("a")
-    assert await room.ended() == ("a", "killed by SIGKILL")
+    await room.kill()
     room.launcher.kill("a")
 
 
@@ -270,8 +271,7 @@ async def test_a_child_has_its_own_session_and_its_own_environment(
 async def test_what_a_child_leaves_behind_ends_with_it(room: Room) -> None:
     room.start("a", f"os.fork()\n{OBEDIENT}")
     pids = [await room.ready(), await room.ready()]
-    room.launcher.kill("a")
-    assert await room.ended() == ("a", "killed by SIGKILL")
+    await room.kill()
     for pid in pids:
         await wait_gone(pid)
 
@@ -284,9 +284,7 @@ async def test_without_pidfds_ends_are_seen_all_the_same(
     assert await room.ended() == ("a", "exit code 1: last words")
     room.start("b", OBEDIENT)
     await room.ready()
-    room.launcher.stop("b", LIMIT_S)
-    assert await room.heard() == ["leaves"]
-    assert await room.ended() == ("b", "")
+    await room.stop("b")
 
 
 # -------------------------------------------------------------------------------------- grace
@@ -305,9 +303,7 @@ async def test_who_ignores_sigterm_is_killed_after_the_grace(room: Room) -> None
 async def test_a_paused_child_hears_that_it_is_to_end(room: Room) -> None:
     room.start("a", OBEDIENT)
     os.kill(await room.ready(), signal.SIGSTOP)
-    room.launcher.stop("a", LIMIT_S)
-    assert await room.heard() == ["leaves"]
-    assert await room.ended() == ("a", "")
+    await room.stop("a")
 
 
 # ------------------------------------------------------------------------ adoption, identities
@@ -329,9 +325,7 @@ async def test_children_of_a_killed_launcher_are_adopted(room: Room) -> None:
     assert room.launcher.adopt() == ["a"]
     room.launcher.start("a")
     assert room.launcher.pid("a") == pid
-    room.launcher.stop("a", LIMIT_S)
-    assert await room.heard() == ["leaves"]
-    assert await room.ended() == ("a", "exit code unknown: at work")
+    await room.stop("a", "exit code unknown: at work")
     room.launcher.start("a")
     assert await room.ready() != pid
 
@@ -346,31 +340,28 @@ async def test_who_closes_without_ending_its_children_leaves_them_to_the_next(ro
     room.folder = another
     room.launcher = room.make()
     assert room.launcher.adopt() == ["a"]
-    room.launcher.kill("a")
-    assert await room.ended() == ("a", "killed by SIGKILL")
+    await room.kill()
 
 
 async def test_what_a_child_started_is_not_adopted(room: Room) -> None:
     room.programs["a"] = f"if os.fork() == 0: signal.pause()\n{OBEDIENT}"
     room.launcher.start("a")
     pid = await room.ready()
-    room.launcher.close()
-    room.launcher = room.make()
+    room.restart()
     assert room.launcher.adopt() == ["a"]
     assert room.launcher.pid("a") == pid
-    room.launcher.kill("a")
-    assert await room.ended() == ("a", "killed by SIGKILL")
+    await room.kill()
 
 
 async def test_a_pid_of_another_is_never_signalled(
     room: Room, bystander: "subprocess.Popen[bytes]"
 ) -> None:
-    found = facts(bystander.pid)
+    found = process_identity.facts(bystander.pid)
     assert found is not None
-    stranger = Identity(bystander.pid, found.started_ticks - 1)
+    stranger = process_identity.Identity(bystander.pid, found.started_ticks - 1)
     assert room.launcher.adopt() == []
     room.launcher.kill("a")
-    assert not send_signal(stranger, signal.SIGKILL)
+    assert not process_identity.send_signal(stranger, signal.SIGKILL)
     assert bystander.stdin is not None
     assert bystander.stdout is not None
     bystander.stdin.write(b"alive\n")
@@ -382,41 +373,39 @@ def test_signals_are_guarded_without_pidfds_too(
     bystander: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "pidfd_open")
-    found = facts(bystander.pid)
+    found = process_identity.facts(bystander.pid)
     assert found is not None
-    meant = Identity(bystander.pid, found.started_ticks)
-    assert not send_signal(replace(meant, started_ticks=1), signal.SIGKILL)
-    assert lives(meant)
-    assert send_signal(meant, signal.SIGKILL)
+    meant = process_identity.Identity(bystander.pid, found.started_ticks)
+    assert not process_identity.send_signal(replace(meant, started_ticks=1), signal.SIGKILL)
+    assert process_identity.lives(meant)
+    assert process_identity.send_signal(meant, signal.SIGKILL)
     assert bystander.wait(LIMIT_S) == -signal.SIGKILL
-    assert not lives(meant)
-    assert not send_signal(meant, signal.SIGKILL)
+    assert not process_identity.lives(meant)
+    assert not process_identity.send_signal(meant, signal.SIGKILL)
 
 
 def test_a_zombie_does_not_live() -> None:
     process = subprocess.Popen([sys.executable, "-I", "-S", "-c", ""])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    found = facts(process.pid)
+    found = process_identity.facts(process.pid)
     assert found is not None
     assert found.zombie
-    assert not lives(Identity(process.pid, found.started_ticks))
+    assert not process_identity.lives(process_identity.Identity(process.pid, found.started_ticks))
     process.wait(LIMIT_S)
-    assert facts(process.pid) is None
+    assert process_identity.facts(process.pid) is None
 
 
 async def test_a_folder_has_one_launcher(room: Room) -> None:
     with pytest.raises(UserError, match="in use by another run"):
         room.make()
-    room.launcher.close()
-    room.launcher = room.make()
+    room.restart()
 
 
 # ------------------------------------------------------------------------------------ log files
 
 
 async def test_a_log_is_turned_over_under_a_child_that_goes_on_writing(room: Room) -> None:
-    room.launcher.close()
-    room.launcher = room.make(log_limit_bytes=1000, log_check_s=0.02)
+    room.restart(log_limit_bytes=1000, log_check_s=0.02)
     full = room.launcher.log("a").with_name("output.1.log")
     program = (
         f"while not os.path.exists({str(full)!r}) or os.path.getsize('/dev/fd/1'):\n"

@@ -4,14 +4,7 @@ import asyncio
 
 import pytest
 
-from islands.protocol.errors import (
-    DONE,
-    OF_NO_USE,
-    RefusedError,
-    RunOverError,
-    UnreachableError,
-    exit_code_of,
-)
+from islands.protocol import errors
 from islands.protocol.messages.membership import RUN_OVER, Refused
 from islands.run.hosting.hub_requests import ANSWER_S, request
 from messaging.envelope import Envelope
@@ -57,17 +50,19 @@ def test_the_first_that_can_be_reached_is_asked() -> None:
 
 
 def test_a_refusal_is_the_answer() -> None:
-    with pytest.raises(RefusedError, match="the supervisor refused: not you"):
+    with pytest.raises(errors.RefusedError, match="the supervisor refused: not you"):
         asked(Refused("run", "not you", retry=False))
 
 
 def test_the_end_of_a_run_is_a_refusal_that_leaves_nothing_to_do() -> None:
-    with pytest.raises(RunOverError) as raised:
+    with pytest.raises(errors.RunOverError) as raised:
         asked(Refused("run", f"{RUN_OVER}: tokens", retry=False))
-    assert exit_code_of(raised.value) == DONE
-    assert exit_code_of(RefusedError("not you")) == OF_NO_USE
+    assert errors.exit_code_of(raised.value) == errors.DONE
+    assert errors.exit_code_of(errors.RefusedError("not you")) == errors.OF_NO_USE
 
 
 def test_who_says_nothing_is_waited_for_no_longer_than_the_limit() -> None:
-    with pytest.raises(UnreachableError, match=rf"a.*; b did not answer within {ANSWER_S:g} s"):
+    with pytest.raises(
+        errors.UnreachableError, match=rf"a.*; b did not answer within {ANSWER_S:g} s"
+    ):
         asked()

@@ -92,8 +92,6 @@ def test_the_key_is_beside_the_token_so_that_it_outlives_the_folder(tmp_path: Pa
 
 
 class Terminal(io.StringIO):
-    """A stream that a person reads."""
-
     def isatty(self) -> bool:
         return True
 

@@ -3,6 +3,8 @@
 import asyncio
 from typing import TypeVar
 
+import pytest
+
 from islands.actors.ports import ProcessEnd
 from islands.run.hosting.task_processes import Process, ProcessTable
 from tests.virtual import virtual
@@ -11,8 +13,6 @@ T = TypeVar("T")
 
 
 class Worker:
-    """A process that lives until it is told how to end."""
-
     def __init__(self, log: list[str], name: str) -> None:
         self.log = log
         self.name = name
@@ -37,8 +37,6 @@ class Worker:
 
 
 class Room:
-    """A table of workers, and what was told of them."""
-
     def __init__(self) -> None:
         self.log: list[str] = []
         self.workers: dict[str, Worker] = {}
@@ -49,7 +47,6 @@ class Room:
         return self.workers[name]
 
     async def wait_ended(self) -> None:
-        """Wait until nothing runs."""
         await asyncio.sleep(10.0)
         assert self.table.names() == []
 
@@ -57,9 +54,13 @@ class Room:
         self.log.append(f"{name} ended: {end.told or None}")
 
 
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
 @virtual
-async def test_a_process_that_ends_is_told_and_forgotten() -> None:
-    room = Room()
+async def test_a_process_that_ends_is_told_and_forgotten(room: Room) -> None:
     room.table.start("a")
     assert "a" in room.table
     room.workers["a"].end.set_result(None)
@@ -71,8 +72,7 @@ async def test_a_process_that_ends_is_told_and_forgotten() -> None:
 
 
 @virtual
-async def test_an_error_is_told_and_raised_nowhere_else() -> None:
-    room = Room()
+async def test_an_error_is_told_and_raised_nowhere_else(room: Room) -> None:
     room.table.start("a")
     room.table.start("b")
     room.workers["a"].end.set_exception(ValueError("broken"))
@@ -82,8 +82,7 @@ async def test_an_error_is_told_and_raised_nowhere_else() -> None:
 
 
 @virtual
-async def test_who_is_asked_to_end_is_killed_if_it_does_not() -> None:
-    room = Room()
+async def test_who_is_asked_to_end_is_killed_if_it_does_not(room: Room) -> None:
     for name in ("a", "b"):
         room.table.start(name)
         room.workers[name].stubborn = name == "b"
@@ -95,24 +94,18 @@ async def test_who_is_asked_to_end_is_killed_if_it_does_not() -> None:
     assert room.table.names() == ["a"]
     assert "b ended: killed by SIGKILL" in room.log
     assert room.log.count("a ended: None") == 1
-    room.table.close()
-    await room.table.wait_freed()
 
 
 @virtual
-async def test_a_start_is_one_start() -> None:
-    room = Room()
+async def test_a_start_is_one_start(room: Room) -> None:
     room.table.start("a")
     room.table.start("a")
     await asyncio.sleep(0.1)
     assert room.log == ["a runs"]
-    room.table.close()
-    await room.table.wait_freed()
 
 
 @virtual
-async def test_a_kill_takes_everything_and_calls_no_handler() -> None:
-    room = Room()
+async def test_a_kill_takes_everything_and_calls_no_handler(room: Room) -> None:
     room.table.start("a")
     await asyncio.sleep(1)
     await room.table.killed("a")
@@ -123,8 +116,7 @@ async def test_a_kill_takes_everything_and_calls_no_handler() -> None:
 
 
 @virtual
-async def test_a_killed_process_can_be_started_again() -> None:
-    room = Room()
+async def test_a_killed_process_can_be_started_again(room: Room) -> None:
     room.table.start("a")
     first = room.workers["a"]
     room.table.kill("a")
@@ -139,9 +131,8 @@ async def test_a_killed_process_can_be_started_again() -> None:
 
 
 @virtual
-async def test_closing_waits_for_kills_under_way() -> None:
+async def test_closing_waits_for_kills_under_way(room: Room) -> None:
     """After `close` nothing of a process is left, also not of one that was being killed."""
-    room = Room()
     room.table.start("a")
     room.table.kill("a")
     assert "a" not in room.table
@@ -151,8 +142,7 @@ async def test_closing_waits_for_kills_under_way() -> None:
 
 
 @virtual
-async def test_closing_kills_in_the_order_of_start_and_starts_nothing_more() -> None:
-    room = Room()
+async def test_closing_kills_in_the_order_of_start_and_starts_nothing_more(room: Room) -> None:
     for name in ("v", "s", "l"):
         room.table.start(name)
     await asyncio.sleep(0.5)

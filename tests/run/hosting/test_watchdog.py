@@ -117,9 +117,7 @@ def test_a_service_is_ready_when_it_says_so(
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    "loop_factory",
-    [asyncio.new_event_loop, uvloop.new_event_loop],
-    ids=["asyncio", "uvloop"],
+    "loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
 )
 def test_the_beat_is_sent_by_a_real_loop(
     manager: Manager, loop_factory: type[asyncio.AbstractEventLoop]
@@ -220,8 +218,6 @@ def test_a_stall_is_told_once_with_its_length(manager: Manager) -> None:
 
 
 class HandClock:
-    """A clock that a test moves."""
-
     def __init__(self) -> None:
         self.at_s = 0.0
 

@@ -7,14 +7,7 @@ from queue import Queue
 import pytest
 
 from islands.protocol.identities import Lease
-from islands.tasks.data.batch_source import (
-    AHEAD,
-    ARRIVING,
-    READING,
-    BatchSource,
-    ReadAhead,
-    Taken,
-)
+from islands.tasks.data.batch_source import AHEAD, ARRIVING, READING, BatchSource, ReadAhead, Taken
 from islands.tasks.data.shards import ShardKey
 
 LIMIT_S = 30.0

@@ -19,7 +19,6 @@ def write(root: Path, name: str, text: str) -> None:
 
 
 def small(root: Path) -> Path:
-    """A library of one training and one validation file."""
     write(root, TRAIN, "train")
     write(root, VALIDATION, "held out")
     return root

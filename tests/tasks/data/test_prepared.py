@@ -7,15 +7,7 @@ import numpy as np
 import pytest
 
 from islands.protocol.errors import DataError, UserError
-from islands.tasks.data.prepared import (
-    LINES_MOST,
-    Prepared,
-    manifest_lines,
-    open_prepared,
-    open_tokens,
-    prepare,
-    split_of,
-)
+from islands.tasks.data import prepared
 from islands.tasks.data.text import SourceFile, find_text
 from islands.tasks.data.tokenizer import ByteTokenizer
 
@@ -23,20 +15,18 @@ TEXTS = [f"document {number}" * (1 + number % 3) for number in range(200)]
 
 
 def write(root: Path, texts: list[str]) -> Path:
-    """A folder of one file of JSON lines."""
     root.mkdir(exist_ok=True)
     lines = b"\n".join(msgspec.json.encode({"text": text}) for text in texts)
     (root / "lines.jsonl").write_bytes(lines)
     return root
 
 
-def made(root: Path, texts: list[str], share: float = 0.1, out: str = "out") -> Prepared:
+def made(root: Path, texts: list[str], share: float = 0.1, out: str = "out") -> prepared.Prepared:
     text = find_text(write(root / "text", texts))
-    return prepare(text, ByteTokenizer(), share, root / out)
+    return prepared.prepare(text, ByteTokenizer(), share, root / out)
 
 
-def documents(found: Prepared, part: str) -> set[str]:
-    """The documents of a part, read back from its memory map."""
+def documents(found: prepared.Prepared, part: str) -> set[str]:
     assert part in ("train", "validation")
     tokens = found.part("train" if part == "train" else "validation")
     return set(tokens.tobytes().decode().removesuffix("\0").split("\0"))
@@ -82,7 +72,7 @@ def test_a_corpus_that_cannot_be_split_is_refused(
 
 def test_no_document_is_refused() -> None:
     with pytest.raises(DataError, match="it has 0 of them"):
-        split_of([], 0.0)
+        prepared.split_of([], 0.0)
 
 
 def test_tokens_are_mapped_and_not_read(tmp_path: Path) -> None:
@@ -102,7 +92,7 @@ def test_a_damaged_file_is_refused_where_it_is_opened(tmp_path: Path, damage: st
     else:
         path.write_bytes(data[:-1] if damage == "cut" else b"x" + data[1:])
     with pytest.raises(DataError, match=r"train\.tokens (is not what|cannot be read)"):
-        open_prepared(tmp_path / "out").part("train")
+        prepared.open_prepared(tmp_path / "out").part("train")
 
 
 def test_without_verification_only_the_size_is_compared(tmp_path: Path) -> None:
@@ -129,13 +119,13 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
 
 def test_a_few_files_are_compared_one_by_one_and_many_by_ranges() -> None:
     few = [SourceFile(f"{number}.txt", number, "d") for number in range(2)]
-    assert manifest_lines(few) == {"corpus 000": "0.txt 0 d", "corpus 001": "1.txt 1 d"}
+    assert prepared.manifest_lines(few) == {"corpus 000": "0.txt 0 d", "corpus 001": "1.txt 1 d"}
     files = [SourceFile(f"{number:05}.txt", 1, "d") for number in range(1000)]
-    lines = manifest_lines(files)
-    assert len(lines) <= LINES_MOST
+    lines = prepared.manifest_lines(files)
+    assert len(lines) <= prepared.LINES_MOST
     assert lines["corpus 000"].startswith("00000.txt to 00003.txt, 4 files, 4 ")
     files[6] = SourceFile("00006.txt", 1, "other")
-    changed = manifest_lines(files)
+    changed = prepared.manifest_lines(files)
     assert [name for name in lines if lines[name] != changed[name]] == ["corpus 001"]
 
 
@@ -150,7 +140,7 @@ def test_a_file_is_mapped_and_its_last_tokens_are_held_out(tmp_path: Path, name:
         np.save(tmp_path / name, TOKENS)
     else:
         TOKENS.astype("<u2").tofile(tmp_path / name)
-    found = open_tokens(tmp_path / name, "uint16", held_out=0.1, vocabulary=1000)
+    found = prepared.open_tokens(tmp_path / name, "uint16", held_out=0.1, vocabulary=1000)
     assert isinstance(found.train, np.memmap)
     assert found.train.tolist() == list(range(900))
     assert found.validation.tolist() == list(range(900, 1000))
@@ -162,7 +152,7 @@ def test_a_token_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
     """A model would silently take another token in its place."""
     TOKENS.tofile(tmp_path / "t.bin")
     with pytest.raises(DataError, match=r"token 999, .* 999: set vocabulary to at least 1000"):
-        open_tokens(tmp_path / "t.bin", "uint16", held_out=0, vocabulary=999)
+        prepared.open_tokens(tmp_path / "t.bin", "uint16", held_out=0, vocabulary=999)
 
 
 @pytest.mark.parametrize(
@@ -175,13 +165,13 @@ def test_a_token_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
 def test_another_array_is_refused(tmp_path: Path, array: np.ndarray, says: str) -> None:
     np.save(tmp_path / "t.npy", array)
     with pytest.raises(DataError, match=says):
-        open_tokens(tmp_path / "t.npy", "uint16", held_out=0, vocabulary=10)
+        prepared.open_tokens(tmp_path / "t.npy", "uint16", held_out=0, vocabulary=10)
 
 
 def test_files_that_cannot_be_mapped_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.bin cannot be read: No such file"):
-        open_tokens(tmp_path / "none.bin", "uint16", held_out=0, vocabulary=10)
+        prepared.open_tokens(tmp_path / "none.bin", "uint16", held_out=0, vocabulary=10)
     for name, data in (("empty.bin", b""), ("odd.bin", b"abc"), ("no.npy", b"abc")):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(DataError, match=f"{name} is no array of tokens"):
-            open_tokens(tmp_path / name, "uint16", held_out=0, vocabulary=10)
+            prepared.open_tokens(tmp_path / name, "uint16", held_out=0, vocabulary=10)

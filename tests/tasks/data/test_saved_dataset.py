@@ -20,7 +20,6 @@ COLUMNS: Mapping[str, Sequence[object]] = {
 
 
 def package() -> ModuleType:
-    """Return the package; skip where it is not installed."""
     found: ModuleType = pytest.importorskip("datasets", reason="needs the extra hugging-face")
     return found
 

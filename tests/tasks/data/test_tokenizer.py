@@ -8,21 +8,13 @@ import numpy as np
 import pytest
 
 from islands.protocol.errors import DataError
-from islands.tasks.data.tokenizer import (
-    END,
-    END_TEXT,
-    ByteTokenizer,
-    PairTokenizer,
-    dtype_of,
-    load,
-    train,
-)
+from islands.tasks.data import tokenizer
 
 TEXTS = [b"the cat sat on the mat", "die Katze saß".encode(), b"<|end|> is only a text", b"\xff\n"]
 
 
 def test_bytes_end_with_a_nul() -> None:
-    assert [tokens.tolist() for tokens in ByteTokenizer().encode([b"ab", b""])] == [
+    assert [tokens.tolist() for tokens in tokenizer.ByteTokenizer().encode([b"ab", b""])] == [
         [97, 98, 0],
         [0],
     ]
@@ -32,51 +24,55 @@ def test_bytes_end_with_a_nul() -> None:
     ("vocabulary", "name"), [(256, "uint8"), (257, "uint16"), (65536, "uint16"), (65537, "uint32")]
 )
 def test_tokens_take_no_more_bytes_than_they_need(vocabulary: int, name: str) -> None:
-    assert dtype_of(vocabulary) == np.dtype(name)
+    assert tokenizer.dtype_of(vocabulary) == np.dtype(name)
 
 
 def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(DataError, match=r"pip install 'islands\[text\]'"):
-        train(TEXTS, 300)
+        tokenizer.train(TEXTS, 300)
 
 
 def test_a_small_vocabulary_is_refused() -> None:
     with pytest.raises(DataError, match="a vocabulary of 256 is too small"):
-        train(TEXTS, 256)
+        tokenizer.train(TEXTS, 256)
 
 
 @pytest.fixture
-def learned() -> PairTokenizer:
+def learned() -> tokenizer.PairTokenizer:
     pytest.importorskip("tokenizers")
-    return train(TEXTS * 9, 300)
+    return tokenizer.train(TEXTS * 9, 300)
 
 
-def test_byte_pairs_encode_every_text(learned: PairTokenizer) -> None:
+def test_byte_pairs_encode_every_text(learned: tokenizer.PairTokenizer) -> None:
     """Also one with letters that training never saw; each document ends with `END`."""
     texts = [*TEXTS[:3], "ünseen ☃".encode()]
     encoded = list(learned.encode(texts))
     spelled = [b"".join(learned.spelled([tokens.tolist()[:-1]])) for tokens in encoded]
     assert spelled == texts
-    assert all(tokens[-1] == END for tokens in encoded)
+    assert all(tokens[-1] == tokenizer.END for tokens in encoded)
     assert len(encoded[0]) < len(TEXTS[0])
 
 
-def test_the_name_of_the_end_in_a_text_is_no_end(learned: PairTokenizer) -> None:
+def test_the_name_of_the_end_in_a_text_is_no_end(learned: tokenizer.PairTokenizer) -> None:
     (tokens,) = learned.encode([TEXTS[2]])
-    assert tokens.tolist().count(END) == 1
+    assert tokens.tolist().count(tokenizer.END) == 1
 
 
 def test_training_repeats_and_its_file_says_what_was_learned(
-    learned: PairTokenizer, tmp_path: Path
+    learned: tokenizer.PairTokenizer, tmp_path: Path
 ) -> None:
     (tmp_path / "t.json").write_text(learned.text)
-    assert load(tmp_path / "t.json").name == learned.name == train(TEXTS * 9, 300).name
-    assert train(TEXTS[:1] * 9, 300).name != learned.name
+    assert (
+        tokenizer.load(tmp_path / "t.json").name
+        == learned.name
+        == tokenizer.train(TEXTS * 9, 300).name
+    )
+    assert tokenizer.train(TEXTS[:1] * 9, 300).name != learned.name
 
 
 def test_documents_end_with_the_end_that_a_tokenizer_has(
-    learned: PairTokenizer, tmp_path: Path
+    learned: tokenizer.PairTokenizer, tmp_path: Path
 ) -> None:
     """Token 0 of somebody else's is a letter, and would be put behind each document."""
     path = tmp_path / "tokenizer.json"
@@ -84,21 +80,21 @@ def test_documents_end_with_the_end_that_a_tokenizer_has(
     text["added_tokens"], vocabulary = [], text["model"]["vocab"]
     last = len(vocabulary)
     text["model"]["vocab"] = {
-        name: number for name, number in vocabulary.items() if name != END_TEXT
+        name: number for name, number in vocabulary.items() if name != tokenizer.END_TEXT
     }
     path.write_text(json.dumps(text))
     with pytest.raises(DataError, match=r"has no token that ends a document: none of <\|end\|>"):
-        load(path)
+        tokenizer.load(path)
     text["model"]["vocab"]["<|endoftext|>"] = last
     path.write_text(json.dumps(text))
-    (tokens,) = load(path).encode([b"a letter"])
+    (tokens,) = tokenizer.load(path).encode([b"a letter"])
     assert tokens[-1] == last
 
 
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     with pytest.raises(DataError, match="none cannot be read"):
-        load(tmp_path / "none")
+        tokenizer.load(tmp_path / "none")
     (tmp_path / "t.json").write_text("{}")
     with pytest.raises(DataError, match=r"t\.json is no file of a tokenizer"):
-        load(tmp_path / "t.json")
+        tokenizer.load(tmp_path / "t.json")

@@ -31,8 +31,6 @@ def stacked(params: PyTree) -> PyTree:
 
 
 def value_and_grad(shape: DecoderConfig, params: PyTree) -> tuple[Array, PyTree]:
-    """Loss and gradient on fixed bytes."""
-
     @jax.jit
     def found(params: PyTree) -> tuple[Array, PyTree]:
         return jax.value_and_grad(
