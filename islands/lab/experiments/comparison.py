@@ -103,13 +103,12 @@ def _with_defaults(defaults: Mapping[str, object], entry: object) -> object:
     """Return an entry with what holds for all fleets; of `run`, setting by setting."""
     if not isinstance(entry, dict):
         return entry
-    found = dict(defaults)
-    for key, value in entry.items():
-        if key == "run" and isinstance(value, dict):
-            for name, each in value.items():
-                found = put(found, f"run.{name}", each)
-        else:
-            found[key] = value
+    run = entry.get("run")
+    found = {**defaults, **entry}
+    if isinstance(run, dict):
+        found["run"] = defaults.get("run", {})
+        for name, each in run.items():
+            found = put(found, f"run.{name}", each)
     return found
 
 

@@ -204,11 +204,6 @@ class FleetRun:
         )
 
 
-def steady(learners: int) -> FleetRun:
-    """Return a fleet of so many learners whose chips never fail; each counts as one chip."""
-    return FleetRun((Group(learners),))
-
-
 @dataclass(frozen=True, slots=True)
 class Figures:
     """The figures of a fleet's chips, with (start, end) of each stall by learner that stays."""
@@ -263,18 +258,15 @@ class Tally:
     `present` at a merge are summed over merges.
     """
 
-    processed: int = 0
-    applied: float = 0.0
-    merges: int = 0
-    contributions: int = 0
-    present: int = 0
-    carried_bytes: float = 0.0
+    processed: int
+    applied: float
+    merges: int
+    contributions: int
+    present: int
+    carried_bytes: float
 
     @classmethod
-    def of(cls, state: SyncerState | None, carried_bytes: float = 0.0) -> "Tally":
-        """Read the counts of a syncer's state; a syncer that has not begun has counted nothing."""
-        if state is None:
-            return cls(carried_bytes=carried_bytes)
+    def of(cls, state: SyncerState, carried_bytes: float = 0.0) -> "Tally":
         durable, rows = state.durable, state.ledger_rows()
         applied = sum(row.applied for row in rows) - durable.belated_tokens
         return cls(
@@ -386,7 +378,8 @@ def play(cell: FleetRun) -> FleetResult:
     current = {name: visits[0] for name, visits in devices.items()}
     world = world_of(cell, tape, lambda name, *step: current[name].step(*step))
     tallies: list[Tally] = []
-    run_virtual(_live(world, cell, devices, current, tape, tallies), limit_s=limit_s(cell))
+    limit_s = cell.end_s + END_S + START_S * cell.settings.timing.patience
+    run_virtual(_live(world, cell, devices, current, tape, tallies), limit_s=limit_s)
     counted = [[each.counted for each in devices[name]] for name in devices]
     figures = Figures.of(cell, counted, tape.start_s)
     before, after = tallies
@@ -429,10 +422,6 @@ def devices_of(cell: FleetRun, member: Member) -> list[Device]:
         )
         for index, (start_s, end_s) in enumerate(member.visits)
     ]
-
-
-def limit_s(cell: FleetRun) -> float:
-    return cell.end_s + END_S + START_S * cell.settings.timing.patience
 
 
 # --- the world of a fleet ---------------------------------------------------------------------

@@ -19,7 +19,7 @@ from islands.lab.faults.schedule import injections_of
 from islands.lab.faults.verdict import Control, ScenarioResult, control_of, demand_rates, finding_of
 from islands.lab.settings.chaos import SLEEPING, ChaosOptions, faults_of
 from islands.protocol.errors import IslandsError
-from islands.protocol.settings.run import REDIAL_LONGEST_S, RunSettings
+from islands.protocol.settings.run import REDIAL_LONGEST_S
 from islands.protocol.tape.simulation_entries import Healed
 from islands.run.hosting.process_identity import Identity, marked
 from islands.run.hosting.process_runtime import allow_open_files
@@ -93,7 +93,8 @@ class Rehearsal:
         await asyncio.sleep(self.options.control_s)
         origin_s = now_s()
         self.span = (began_s, origin_s)
-        self._demand_rates()
+        if (self.options.gap_most_s, self.options.step_rate_least) != (None, None):
+            demand_rates(self._control(), names)
         injections = injections_of(self.options)
         for injection in injections:
             if not any(injection.overlaps(other) for other, _ in self._open):
@@ -106,10 +107,6 @@ class Rehearsal:
         self.period_s = period_s(self.options, self._control())
         await asyncio.sleep(self.period_s + CALM_S + self._reported_s)
         self.fleet.watched.read()
-
-    def _demand_rates(self) -> None:
-        if (self.options.gap_most_s, self.options.step_rate_least) != (None, None):
-            demand_rates(self._control(), self.options.names)
 
     def _control(self) -> Control:
         self.fleet.watched.read()
@@ -175,7 +172,7 @@ def ready_s(options: ChaosOptions) -> float:
     How long a step takes is known of sleeping devices alone; a device that computes has as long as
     it may take to compile for it.
     """
-    run: RunSettings = options.file.run
+    run = options.file.run
     rounds_s = ROUNDS * run.interval_steps * (options.step_s or STEP_S)
     sleeps = options.file.task == SLEEPING
     return READY_S + (rounds_s if sleeps else 2 * run.timing.scaled(run.timing.compile_s))
@@ -188,7 +185,7 @@ def period_s(options: ChaosOptions, control: Control) -> float:
     a busy host that is short enough for nobody to be evicted. A step takes as long as the slowest
     learner's in the control, or as the scenario says where that shows none.
     """
-    run: RunSettings = options.file.run
+    run = options.file.run
     slowest = min((rate for rate in control.rates.values() if rate > 0), default=0.0)
     step_s = 1 / slowest if slowest else options.step_s or STEP_S
     return run.interval_steps * step_s + run.timing.scaled(

@@ -12,6 +12,7 @@ size: it holds no more memory than a learner must.
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TypedDict, Unpack
 
 import ml_dtypes
@@ -183,11 +184,8 @@ class NumpyTrainer(ToyTask):
         self._initial = rng.standard_normal(size, np.float32)
         self._target = rng.standard_normal(size, np.float32)
         self._noise = rng.standard_normal((noises, size), np.float32) * np.float32(noise)
-        self._ranges: list[slice] = []
-        start = 0
-        for fragment in self.layout.fragments:
-            self._ranges.append(slice(start, start + fragment.size))
-            start += fragment.size
+        ends = accumulate((fragment.size for fragment in self.layout.fragments), initial=0)
+        self._ranges = [slice(*each) for each in pairwise(ends)]
         self._local = self._initial.copy()
         self._base = self._initial.copy()
         self._moment = np.zeros_like(self._initial)
@@ -258,9 +256,7 @@ class NumpyTrainer(ToyTask):
     def load_moments(self, pieces: Sequence[memoryview]) -> None:
         ranges = [self._moment_range(piece) for piece in range(self.moment_pieces)]
         wanted = [where.stop - where.start for where in ranges]
-        given = [buffer.nbytes for buffer in pieces]
-        if given != wanted:
-            raise InvariantError(f"moments are pieces of {wanted} bytes, not {given}")
+        check_pieces(pieces, wanted)
         moment = np.empty_like(self._moment)
         for where, buffer in zip(ranges, pieces, strict=True):
             moment.view(np.uint8)[where] = np.frombuffer(buffer, np.uint8)
@@ -311,6 +307,12 @@ class SleepingDevice:
         """Queue one more step with this loss, which may take `longer_s` more than others."""
         self.free_s = max(self.free_s, self._clock.now_s()) + self.step_s + longer_s
         return SleepingStep(loss, self.free_s, self._clock)
+
+
+def check_pieces(pieces: Sequence[memoryview], wanted: Sequence[int]) -> None:
+    given = [buffer.nbytes for buffer in pieces]
+    if given != wanted:
+        raise InvariantError(f"moments are pieces of {wanted} bytes, not {given}")
 
 
 def _toy(batch: object) -> ToyBatch:

@@ -10,32 +10,21 @@ A failing one reports an error of its device for each call. A bit may flip in wh
 
 import random
 from collections.abc import Sequence
+from io import BytesIO
 
 from islands.files.disk import DiskFile
 from islands.files.slots import Slots
 from islands.protocol.errors import DiskError
 
 
-class SimulatedFile:
+class SimulatedFile(BytesIO):
     """An open file of a `SimulatedDisk`, with the content that it had when it was opened."""
-
-    def __init__(self, content: bytes, at_bytes: int) -> None:
-        self._content = content
-        self._at = at_bytes
 
     @property
     def size(self) -> int:
-        return len(self._content)
+        return self.getbuffer().nbytes
 
-    def read_into(self, buffer: memoryview) -> int:
-        """Read the next bytes into a buffer; returns how many they are."""
-        piece = self._content[self._at : self._at + len(buffer)]
-        buffer[: len(piece)] = piece
-        self._at += len(piece)
-        return len(piece)
-
-    def close(self) -> None:
-        """An open file holds no resources."""
+    read_into = BytesIO.readinto
 
 
 class SimulatedDisk:
@@ -80,7 +69,11 @@ class SimulatedDisk:
         """Open a file as the host sees it now; None if there is none."""
         self._check_device(name)
         content = self._cached.get(name, self._durable.get(name))
-        return None if content is None else SimulatedFile(content, at_bytes)
+        if content is None:
+            return None
+        file = SimulatedFile(content)
+        file.seek(at_bytes)
+        return file
 
     def close(self) -> None:
         """It has no lock to release, like a network file system without locks."""

@@ -19,8 +19,7 @@ from islands.files.tape_writing import Tape
 from islands.lab.checker.evidence import Limits
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.disk import SimulatedDisk
-from islands.lab.world.inline_compute import InlineCompute
-from islands.lab.world.inline_worker import InlineWorker
+from islands.lab.world.inline import InlineCompute, InlineWorker
 from islands.lab.world.processes import RoleProcess, SimulatedProcess, SimulatedProcesses
 from islands.learner.actor import LearnerActor
 from islands.model.interfaces import Trainer
