@@ -39,21 +39,12 @@ WARMUP_STEPS, LOCK_WARMUP_ROUNDS, WARMUP_INTERVALS = 4, 10, 2
 class Fleet:
     """One fleet of the file.
 
-    Args:
-        learners: the learners, in groups that are alike.
-        lock_step: whether each learner waits for the merge of all after each step, in place of the
-            algorithm of `preset` and `run`.
-        preset: algorithm whose settings replace those of the file.
-        run: settings that differ from the file's, as in a run's file.
-        chips: the chips of each learner and how they fail; by default one that never does.
-        elastic: whether a learner goes on without the slices that failed.
-        step_s: mean seconds of a step at speed 1.
-        noise: standard deviation of a step's time, as a share of the mean.
-        parameters: of the model, which the links carry.
-        gbit_s: bandwidth of each learner's link to the syncer, each way.
-        latency_s: of one message, in seconds.
-        warmup_steps: steps that are not measured; null = four and two intervals.
-        steps: steps that are measured.
+    With `lock_step` each learner waits for the merge of all after each step, in place of the
+    algorithm of `preset` and `run`, which replace the file's settings. By default each learner has
+    one chip that never fails; an `elastic` one goes on without the slices that failed. A step at
+    speed 1 takes `step_s` on average, with a standard deviation of `noise` times that. The links
+    carry a model of so many `parameters`, each way. Of the start `warmup_steps` are not measured,
+    by default four and two intervals; then `steps` are.
     """
 
     learners: tuple[Group, ...] = (Group(4),)

@@ -76,17 +76,10 @@ class Link:
 class Group:
     """Learners that are alike; times are in steps of the fleet, from when those of the start step.
 
-    Args:
-        count: how many.
-        speed: by how many times their steps are longer.
-        gbit_s: bandwidth of each one's link to the syncer, each way; null = that of the fleet.
-        latency_s: of one message, in seconds; null = that of the fleet.
-        from_step: when they come; 0 = they are there from the start.
-        until_step: when they go; null = they stay until the end.
-        stay_steps: how long one stays on average before it is taken away; null = until it goes.
-        away_steps: for how long it is away then, until it comes again.
-        abrupt: whether they are killed where they go, in place of saying that they leave; who is
-            taken away always is.
+    Their steps are `speed` times as long, and a link is the fleet's where it is null. They come at
+    `from_step` and go at `until_step`; null = they stay until the end. One that has `stay_steps`
+    stays so long on average before it is killed, and comes again after `away_steps`. With `abrupt`
+    they are killed where they go, in place of leaving.
     """
 
     count: Annotated[int, COUNT] = 1
@@ -384,16 +377,12 @@ def play(cell: FleetRun) -> FleetResult:
     figures = Figures.of(cell, counted, tape.start_s)
     before, after = tallies
     training = Training.of(cell, figures.goodput, before, after, tape)
-    return FleetResult(cell, figures, training, broken_of(world, tape))
-
-
-def broken_of(world: World, tape: MergeTape) -> tuple[str, ...]:
-    """Return the promises that a run's history breaks; none where no history was kept."""
     if tape.history is None:
-        return ()
+        return FleetResult(cell, figures, training)
     mailbox_most = max(MAILBOX_MOST, MESSAGES_EACH * len(world.hosts))
     limits = world.limits(records_per_shard=BATCHES, mailbox_most=mailbox_most)
-    return tuple(str(each) for each in judge(tuple(tape.history.lines), limits))
+    broken = tuple(map(str, judge(tape.history.lines, limits)))
+    return FleetResult(cell, figures, training, broken)
 
 
 def play_alone(cell: FleetRun) -> Figures:

@@ -15,8 +15,6 @@ from msgspec.structs import replace
 
 from islands.files.growing_files import older
 from islands.files.tape_writing import HEAD
-from islands.lab.checker import Violation, judge
-from islands.lab.checker.accounts import contributions_are_their_steps, shards_are_read_on
 from islands.lab.checker.evidence import Limits
 from islands.lab.faults.fault import FaultKind, Injected
 from islands.lab.settings.chaos import SLEEPING
@@ -168,12 +166,3 @@ def limits_of(spec: RunSpec, plan: RunPlan, learners: Iterable[str]) -> Limits:
         mailbox_most=MAILBOX_MOST,
         late_s=settings.timing.scaled(settings.timing.evict_s),
     )
-
-
-def judged(lines: list[bytes], limits: Limits, task: str) -> list[Violation]:
-    """Check the history of real processes.
-
-    How many records a shard has is known of the sleeping task alone.
-    """
-    unknown = () if task == SLEEPING else (shards_are_read_on, contributions_are_their_steps)
-    return judge(lines, limits, but=unknown)

@@ -273,10 +273,9 @@ class NumpyTrainer(ToyTask):
 
 
 @dataclass(frozen=True, slots=True)
-class SleepingStep:
+class SleepingStep(ToyStep):
     """A step whose end was known when it was dispatched."""
 
-    value: float
     done_s: float
     clock: Clock
 
@@ -284,9 +283,6 @@ class SleepingStep:
         while (left_s := self.done_s - self.clock.now_s()) > 0:  # a sleep may end early
             time.sleep(left_s)  # noqa: TID251  a step that sleeps
         return self.value
-
-    def metrics(self) -> dict[str, float]:
-        return {}
 
     def ready(self) -> bool:
         return self.clock.now_s() >= self.done_s

@@ -30,13 +30,10 @@ class SimulatedFile(BytesIO):
 class SimulatedDisk:
     """Named files of one host; `rng` decides what a crash leaves behind.
 
-    It counts the writes that crashes `lost`, and those that they have `torn`. A worker's piece of
-    work takes `slowness` times as long as usual.
+    A worker's piece of work takes `slowness` times as long as usual.
     """
 
     def __init__(self, rng: random.Random) -> None:
-        self.lost = 0
-        self.torn = 0
         self.full = False
         self.failing = False
         self.slowness = 1.0
@@ -110,9 +107,6 @@ class SimulatedDisk:
         self.full, self.failing, self.slowness = full, failing, slowness
         self.was_bad = self.was_bad or full or failing
 
-    def mend(self) -> None:
-        self.spoil()
-
     def flip(self) -> str | None:
         """Flip a bit of one durable file whose loss nobody notices; return its name, or None.
 
@@ -145,8 +139,9 @@ class SimulatedDisk:
         self._cached.clear()
         self._syncing.clear()
 
-    def crash(self) -> None:
-        """Crash the host: each write that is not durable is kept, lost or torn."""
+    def crash(self) -> list[str]:
+        """Crash the host: each write that is not durable is kept, lost or torn; returns which."""
+        faults = dict[str, None]()
         for name in sorted(self._cached):
             before, written = self._durable.get(name, b""), self._cached[name]
             if before == written:
@@ -157,9 +152,10 @@ class SimulatedDisk:
             elif outcome < 2 / 3 and written:
                 torn_at = self._rng.randrange(len(written))
                 self._durable[name] = written[:torn_at] + before[torn_at:]
-                self.torn += 1
+                faults["torn write"] = None
             else:
-                self.lost += 1
+                faults["lost write"] = None
         self._cached.clear()
         self._syncing.clear()
         self._working = False
+        return sorted(faults)
