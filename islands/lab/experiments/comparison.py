@@ -15,7 +15,7 @@ from typing import Annotated
 
 from islands.lab.experiments.chips import Chips
 from islands.lab.experiments.fleet import FleetResult, FleetRun, Group, Link, lock_step, play
-from islands.lab.experiments.plot import Line, chart
+from islands.lab.experiments.plot import Line, chart, markdown_table
 from islands.lab.experiments.side_by_side import Experiment, Pictures
 from islands.lab.settings.cells import chosen, run_settings
 from islands.lab.settings.fleets import LEARNERS_MOST, ComparisonOptions
@@ -25,7 +25,7 @@ from islands.protocol.settings.choices import LearnerWaits, Precision
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.settings.setting import COUNT, NOT_NEGATIVE, POSITIVE
 from islands.settings.groups import put
-from islands.settings.quantities import duration, markdown_table
+from islands.settings.quantities import duration
 
 MESSAGES = 4
 """Of an exchange, one after another."""

@@ -17,7 +17,14 @@ from islands.lab.faults.injections import Targets, carry_out
 from islands.lab.faults.paths import Paths
 from islands.lab.faults.proxy import now_s
 from islands.lab.faults.schedule import injections_of
-from islands.lab.faults.verdict import Control, ScenarioResult, control_of, demand_rates, finding_of
+from islands.lab.faults.verdict import (
+    Control,
+    Verdict,
+    control_of,
+    demand_rates,
+    finding_of,
+    verdict_of,
+)
 from islands.lab.settings.chaos import SLEEPING, ChaosOptions, faults_of
 from islands.protocol.errors import IslandsError
 from islands.protocol.settings.run import REDIAL_LONGEST_S
@@ -33,7 +40,11 @@ CALM_S = 1.0  # at the end, in which learners must be seen to keep up with what 
 REPORTS = 2  # heartbeats, after which all that was measured until now has been reported
 
 
-async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]) -> ScenarioResult:
+Played = tuple[Verdict, list[bytes]]
+"""The verdict on a scenario, and the history that was judged."""
+
+
+async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]) -> Played:
     allow_open_files()  # proxies take many
     spec = RunSpec.of(options.file)
     async with AsyncExitStack() as stack:
@@ -197,7 +208,7 @@ def _concluded(
     spec: RunSpec,
     rehearsal: Rehearsal,
     stalls: Sequence[Stall],
-) -> ScenarioResult:
+) -> Played:
     spec_and_plan = read(folder)
     assert spec_and_plan is not None, "the hub wrote it before anything else"
     plan = spec_and_plan[1]
@@ -217,4 +228,4 @@ def _concluded(
     unknown = (accounts.shards_are_read_on, accounts.contributions_are_their_steps)
     limits = limits_of(spec, plan, options.names)
     violations = judge(history, limits, but=() if spec.task == SLEEPING else unknown)
-    return ScenarioResult(tuple(findings), control, tuple(violations), tuple(history))
+    return verdict_of(options, findings, control, violations), history

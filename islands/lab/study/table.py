@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from math import isfinite, nan
 from statistics import mean
 
+from islands.lab.experiments.plot import markdown_table
 from islands.lab.settings.study import StudyOptions
 from islands.lab.study.cells import Trial
 from islands.lab.study.statistics import Comparison, Verdict, compare
 from islands.lab.study.trial import Result
 from islands.protocol.errors import UserError
 from islands.run.records import pictures
-from islands.settings.quantities import markdown_table
 
 Results = Mapping[str, Mapping[int, Result]]
 """Results by cell and seed; every cell is there, also one that has no result."""

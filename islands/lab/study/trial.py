@@ -21,7 +21,7 @@ from islands.files.tape_writing import MemoryTape
 from islands.lab.study.cells import Join, Trial
 from islands.lab.study.wide_task import WideTask
 from islands.lab.world.world import Costs, LearnerHost, World
-from islands.model.interfaces import LearnerDevices, Trainer, Workload, first_pass
+from islands.model.interfaces import LearnerDevices, Workload, first_pass
 from islands.model.jax_workload import JaxWorkload
 from islands.model.workload import load_workload
 from islands.protocol.errors import TaskError
@@ -242,17 +242,15 @@ def decaying(trial: Trial, hosts: Mapping[str, LearnerHost]) -> RunSettings:
     return replace(trial.settings, total_steps=max(1, round(steps)))
 
 
-def _batch_tokens(trainer: Trainer) -> int:
-    for batch in first_pass(trainer):
-        return trainer.tokens(batch)
-    raise TaskError("the task has no batch in any shard of its data, or fewer than make a wide one")
-
-
 def hosts_of(trial: Trial, workload: Workload) -> dict[str, LearnerHost]:
     cell = trial.cell
     later = sum(join.learners for join in cell.joins)
     count = 1 if cell.data_parallel else cell.learners + later
-    tokens = _batch_tokens(workload.trainer(trial.settings, LearnerDevices("plan")))
+    trainer = workload.trainer(trial.settings, LearnerDevices("plan"))
+    batch = next(first_pass(trainer), None)
+    if batch is None:
+        raise TaskError("the task has no batch in any shard, or fewer than make a wide one")
+    tokens = trainer.tokens(batch)
     slower = [*cell.speeds, *[1.0] * count][:count]
     return {
         f"learner-{index}": LearnerHost(cell.step_s * times, cell.noise, batch_tokens=tokens)

@@ -4,9 +4,7 @@
 with momentum. Its optimum is the target, the same for all learners; a step costs microseconds
 and repeats to the bit. So thousands of simulated learners run real rounds with real arithmetic.
 
-`SleepingDevice` behaves like an accelerator: steps queue up behind one another, and a caller that
-waits for one sleeps. On it, `toy_workload.py` has a trainer without arithmetic for models of any
-size: it holds no more memory than a learner must.
+On a `SleepingDevice`, `toy_workload.py` has a trainer without arithmetic for models of any size.
 """
 
 import time

@@ -5,7 +5,6 @@ calls `settle`. Any other sync blocks its host, and so is complete when it retur
 loses or tears every write that was not synced by then, as the seed decides.
 
 A disk without space keeps the beginning of what is written: the old content of that file is gone.
-A failing one reports an error of its device for each call. A bit may flip in what lies on it.
 """
 
 import random
