@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -20,10 +20,12 @@ from messaging.clock import MonotonicClock
 
 if TYPE_CHECKING:
     from islands.lab.experiments.side_by_side import Experiment
-    from islands.lab.faults.verdict import ScenarioResult, Verdict
+    from islands.lab.faults.verdict import Verdict
     from islands.lab.study.cells import Trial
     from islands.lab.study.runner import Finished
     from islands.lab.study.trial import Result
+
+T = TypeVar("T")
 
 HISTORY_FILE = "history.jsonl"
 TABLE_FILE = "study.md"
@@ -54,20 +56,19 @@ def chaos(options: ChaosOptions, _: Common) -> int:
     from islands.cli.run import new_folder
     from islands.lab.faults import real
     from islands.lab.faults.schedule import injections_of
-    from islands.lab.faults.verdict import verdict_of
 
     if not injections_of(options):
         raise UserError("faults holds none; a scenario needs some, such as one: {fault: kill}")
     folder = options.folder or new_folder("chaos")
-    played = asyncio.run(stoppable(real.play(options, folder, partial(print, flush=True))))
-    verdict = verdict_of(options, played.findings, played.control, played.violations)
+    playing = real.play(options, folder, partial(print, flush=True))
+    verdict, history = asyncio.run(stoppable(playing))
     _show(verdict)
-    save(folder / HISTORY_FILE, b"".join(line + b"\n" for line in played.history))
+    save(folder / HISTORY_FILE, b"".join(line + b"\n" for line in history))
     print(f"{HISTORY_FILE} is in {folder}; `islands report {folder}` makes a page of the run")
     return 0 if verdict.kept else 1
 
 
-async def stoppable(playing: "Coroutine[object, object, ScenarioResult]") -> "ScenarioResult":
+async def stoppable(playing: Coroutine[object, object, T]) -> T:
     """Await what ends all processes that it started, also when this one is asked to end."""
     from islands.run.hosting.process_runtime import on_ending_signals
 

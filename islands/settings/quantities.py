@@ -1,6 +1,4 @@
-"""Amounts as people read them: bytes, rates, times, numbers, and tables of them."""
-
-from collections.abc import Sequence
+"""Amounts as people read them: bytes, rates, times and numbers."""
 
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 DECIMAL = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
@@ -46,14 +44,6 @@ def count(number: float) -> str:
 def data_size(size_bytes: float) -> str:
     """Format bytes that were sent in decimal units, as networks are counted."""
     return rate(size_bytes).removesuffix("/s")
-
-
-def markdown_table(lines: Sequence[Sequence[str]]) -> str:
-    """Format lines of cells as a table of Markdown; the first one is its head."""
-    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
-    head, *rest = lines
-    rows = (head, ["-" * width for width in widths], *rest)
-    return "\n".join(f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows)
 
 
 def _scaled(count: float, base: int, units: tuple[str, ...]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from islands.actors.ports import ThreadWorker
 from islands.files.disk import Disk, RealDisk
-from islands.lab.world.inline_worker import InlineWorker
+from islands.lab.world.inline import InlineWorker
 from tests.virtual import virtual
 
 LIMIT_S = 20.0

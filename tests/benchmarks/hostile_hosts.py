@@ -7,7 +7,7 @@ from contextlib import suppress
 import numpy as np
 
 from islands.island.leader import IslandLeader
-from islands.lab.world.inline_worker import InlineWorker
+from islands.lab.world.inline import InlineWorker
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.protocol.messages import multihost
 from islands.protocol.messages.registry import MULTIHOST_TYPES, PROTOCOL

@@ -1,30 +1,22 @@
 """What a syncer and a supervisor cost with many learners.
 
-    python -m tests.benchmarks.scale --learners M --seconds S [--budget] [--lost SHARE] [--part P]
+    python -m tests.benchmarks.scale --learners M --seconds S [--budget] [--lost SHARE]
 
+The production actors on the virtual clock over a simulated network, with tiny NumPy arithmetic;
 H = P = 24, steps of 1 s with 5 % noise and random phases. Learners join within five seconds; once
-all of them step, S seconds are measured; then the run is stopped, and its end measured too. The
-last line of output is JSON.
+all of them step, S seconds are measured. The last line of output is JSON.
 
-*States* (``--part states``): the pure states of the syncer and the supervisor among synthetic
-learners (`synthetic_fleet.py`). `cpu_s_per_s` is the CPU of `SyncerState.handle` and `deadline_s`,
-of the journal's metadata (`encode`, once per record that is written) and of the tape's entries as
-JSON, per simulated second; `join_cpu_s` the same from the first hello until all step, supervisor
-included; `closing_cpu_s` from the stop until the end. `supervisor_cpu_s_per_s` is that of
-`SupervisorState.handle` and its tape.
-
-*Actors* (``--part actors``): the production actors on the virtual clock over a simulated network,
-with tiny NumPy arithmetic. Counted is the CPU of the callbacks of the syncer's own tasks and timers
-(receiving, checking, merging, journal), as `actors_cpu_s_per_s`, and those of the supervisor's;
-`actors_cpu_s_per_merge` is the former for each merge. With `--lost 0.1` a tenth of the learners is
-killed in the measured time, one after the other, and each comes back after two seconds, as another
-incarnation that is sent the whole model; `actors_returned` of them step again at its end.
-`resident_bytes_most` is the most memory that the whole process had, learners included.
+Counted is the CPU of the callbacks of the syncer's own tasks and timers (receiving, checking,
+merging, journal), as `actors_cpu_s_per_s`, and those of the supervisor's; `actors_cpu_s_per_merge`
+is the former for each merge. With `--lost 0.1` a tenth of the learners is killed in the measured
+time, one after the other, and each comes back after two seconds, as another incarnation that is
+sent the whole model; `actors_returned` of them step again at its end. `resident_bytes_most` is the
+most memory that the whole process had, learners included.
 
 Not counted: the learners, the clock, the network. Sockets and codec do not take part
-(`tests/integration`, `link.py` measure those). CPU is that of the thread. The garbage collector
-walks what the learners hold, too, which lies elsewhere in a real run: with the states its cost is
-included, while the actors step it is off.
+(`tests/integration`, `link.py` measure those). CPU is that of the thread. While the time is
+measured the garbage collector is off, as it walks what the learners hold, too, which lies elsewhere
+in a real run.
 """
 
 import argparse
@@ -35,22 +27,17 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TypeVar
 
 from islands.files.tape_writing import MemoryTape
 from islands.lab.world.world import Costs, LearnerHost, NumpyTrainers, World
 from islands.protocol.identities import SUPERVISOR, SYNCER, Phase
 from islands.protocol.settings.run import RunSettings
 from messaging.simulation.virtual_time import PROCESS, VirtualTimeLoop
-from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, JOIN_S, Fleet
 
-T = TypeVar("T")
-
+BATCH_TOKENS = 100
+JOIN_S = 5.0
 JOIN_LIMIT_S = 120.0
 LOOK_S = 0.25
-CLOSING_LIMIT_S = 300.0
 WORK_S = (5e-5, 2e-4)
 """Virtual seconds of one job of the syncer's worker: what checking a tiny contribution costs."""
 
@@ -61,30 +48,6 @@ AWAY_S = 2.0
 """How long a learner that was killed stays away."""
 
 
-@dataclass(slots=True)
-class Meter:
-    """CPU seconds and calls, by what was done."""
-
-    cpu_ns: Counter[str] = field(default_factory=Counter)
-    calls: Counter[str] = field(default_factory=Counter)
-
-    def run(self, what: str, call: Callable[[], T]) -> T:
-        begun_ns = time.thread_time_ns()
-        try:
-            return call()
-        finally:
-            self.cpu_ns[what] += time.thread_time_ns() - begun_ns
-            self.calls[what] += 1
-
-    def take_s(self, prefix: str = "") -> float:
-        """CPU seconds of everything whose name begins so."""
-        return sum(ns for what, ns in self.cpu_ns.items() if what.startswith(prefix)) / 1e9
-
-    def clear(self) -> None:
-        self.cpu_ns.clear()
-        self.calls.clear()
-
-
 def settings_for(learners: int, seconds: float, *, budget: bool) -> RunSettings:
     """The run's settings: H = P = 24."""
     tokens = int(BUDGET_MARGIN * learners * BATCH_TOKENS * (seconds + JOIN_S))
@@ -93,59 +56,15 @@ def settings_for(learners: int, seconds: float, *, budget: bool) -> RunSettings:
     )
 
 
-def measure_states(learners: int, seconds: float, *, budget: bool) -> dict[str, object]:
-    meter = Meter()
-    fleet = Fleet(settings_for(learners, seconds, budget=budget), learners, meter.run)
-    begun_s = fleet.now_s
-    fleet.run_until(lambda: fleet.all_step, begun_s + JOIN_LIMIT_S)
-    joined = {"join_cpu_s": meter.take_s(), "join_s": fleet.now_s - begun_s}
-    assert fleet.all_step, "all learners step"
-    meter.clear()
-    durable = fleet.syncer.durable
-    merges, parts = durable.merges, durable.participants_sum
-    written, records = fleet.metadata_bytes, fleet.records
-    fleet.run_until(lambda: False, fleet.now_s + seconds)
-    figures: dict[str, object] = {
-        "learners": learners,
-        "budget": budget,
-        "seconds": seconds,
-        "cpu_s_per_s": meter.take_s("syncer") / seconds,
-        **joined,
-        "supervisor_cpu_s_per_s": meter.take_s("supervisor") / seconds,
-        "merges": durable.merges - merges,
-        "participation": _share(
-            durable.participants_sum - parts, durable.merges - merges, learners
-        ),
-        "records_per_s": (fleet.records - records) / seconds,
-        "metadata_bytes": (fleet.metadata_bytes - written) // max(1, fleet.records - records),
-        "us_per_call": {
-            what: round(meter.cpu_ns[what] / meter.calls[what] / 1e3, 1) for what in meter.calls
-        },
-        "calls_per_s": {what: round(n / seconds, 1) for what, n in meter.calls.items()},
-        "members_refused": fleet.refused,
-    }
-    meter.clear()
-    fleet.stop()
-    fleet.run_until(lambda: fleet.finished, fleet.now_s + CLOSING_LIMIT_S)
-    return {**figures, "closing_cpu_s": meter.take_s(), "finished": fleet.finished}
-
-
-def _share(parts: int, merges: int, learners: int) -> float:
-    return parts / max(1, merges) / learners
-
-
-# ----------------------------------------------------------------------------------------- actors
-
-
 class MeteredLoop(VirtualTimeLoop):
     """A virtual clock that counts the CPU of callbacks by whose they are."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.meter = Meter()
+        self.cpu_ns = Counter[str]()
 
     def _run_once(self) -> None:
-        ready, meter = self._ready, self.meter
+        ready = self._ready
         while not self._stopping:  # type: ignore[attr-defined]  # asyncio's own
             self._gather()
             for _ in range(len(ready)):
@@ -154,8 +73,12 @@ class MeteredLoop(VirtualTimeLoop):
                     context = handle._context  # type: ignore[attr-defined]  # noqa: SLF001  asyncio's own
                     begun_ns = time.thread_time_ns()
                     context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # noqa: SLF001  asyncio's own
-                    meter.cpu_ns[context.get(PROCESS, "world")] += time.thread_time_ns() - begun_ns
+                    self.cpu_ns[context.get(PROCESS, "world")] += time.thread_time_ns() - begun_ns
                 self._events_at_instant += 1
+
+    def cpu_s(self, name: str) -> float:
+        """CPU seconds of a process since the counts were cleared."""
+        return self.cpu_ns[name] / 1e9
 
 
 class MeteredWorld(World):
@@ -183,9 +106,8 @@ class MeteredWorld(World):
 
 
 async def live(
-    world: MeteredWorld, meter: Meter, seconds: float, lost: float, figures: dict[str, object]
+    world: MeteredWorld, loop: MeteredLoop, seconds: float, lost: float, figures: dict[str, object]
 ) -> None:
-    loop = asyncio.get_running_loop()
     world.start(SUPERVISOR)
     world.start(SYNCER)
     begun_s = loop.time()
@@ -198,9 +120,9 @@ async def live(
             break
         await asyncio.sleep(LOOK_S)
     assert world.all_step, "all learners step"
-    hub_s = meter.take_s(SYNCER) + meter.take_s(SUPERVISOR)
+    hub_s = loop.cpu_s(SYNCER) + loop.cpu_s(SUPERVISOR)
     figures |= {"actors_join_cpu_s": hub_s, "actors_join_s": loop.time() - begun_s}
-    meter.clear()
+    loop.cpu_ns.clear()
     state = world.syncer_state
     assert state is not None, "the syncer runs"
     merges, parts = state.durable.merges, state.durable.participants_sum
@@ -210,14 +132,14 @@ async def live(
     merged = state.durable.merges - merges
     most = world.syncer.mailbox.high_water if world.syncer is not None else 0
     figures |= {
-        "actors_cpu_s_per_s": meter.take_s(SYNCER) / seconds,
-        "actors_supervisor_cpu_s_per_s": meter.take_s(SUPERVISOR) / seconds,
+        "actors_cpu_s_per_s": loop.cpu_s(SYNCER) / seconds,
+        "actors_supervisor_cpu_s_per_s": loop.cpu_s(SUPERVISOR) / seconds,
         "actors_merges": merged,
-        "actors_participation": _share(
-            state.durable.participants_sum - parts, merged, len(world.hosts)
-        ),
+        "actors_participation": (state.durable.participants_sum - parts)
+        / max(1, merged)
+        / len(world.hosts),
         "actors_mailbox_most": most,
-        "actors_cpu_s_per_merge": meter.take_s(SYNCER) / max(1, merged),
+        "actors_cpu_s_per_merge": loop.cpu_s(SYNCER) / max(1, merged),
         "actors_lost": len(killed),
         "actors_returned": sum(world.steps(name) for name in killed),
         "resident_bytes_most": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
@@ -245,7 +167,7 @@ def measure_actors(
             costs=Costs(work_s=WORK_S),
             trainers=NumpyTrainers(settings, shards=max(64, 8 * learners)),
         )
-        loop.run_until_complete(live(world, loop.meter, seconds, lost, figures))
+        loop.run_until_complete(live(world, loop, seconds, lost, figures))
     finally:
         loop.cancel_all_tasks()
         asyncio.set_event_loop(None)
@@ -260,16 +182,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--budget", action="store_true", help="with a token budget")
     parser.add_argument("--lost", type=float, default=0.0, help="share of learners to be killed")
-    parser.add_argument("--part", choices=("states", "actors", "both"), default="both")
     chosen = parser.parse_args(arguments)
-    figures: dict[str, object] = {"learners": chosen.learners}
-    if chosen.part != "actors":
-        figures |= measure_states(chosen.learners, chosen.seconds, budget=chosen.budget)
-    if chosen.part != "states":
-        measure_actors(1, 2.0, budget=False)  # the merge kernel is compiled at its first use
-        figures |= measure_actors(
-            chosen.learners, chosen.seconds, budget=chosen.budget, lost=chosen.lost
-        )
+    measure_actors(1, 2.0, budget=False)  # the merge kernel is compiled at its first use
+    figures: dict[str, object] = {
+        "learners": chosen.learners,
+        **measure_actors(chosen.learners, chosen.seconds, budget=chosen.budget, lost=chosen.lost),
+    }
     rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}
     sys.stdout.write(json.dumps(rounded) + "\n")
     return 0

@@ -20,7 +20,7 @@ from islands.engines.launcher import RECORDS_FILE, EngineLauncher, Host, Records
 from islands.engines.needs import Needs
 from islands.engines.placing import Placement, Placements
 from islands.files.whole_files import read_sealed, write_sealed
-from islands.lab.world.inline_worker import InlineWorker
+from islands.lab.world.inline import InlineWorker
 from islands.protocol.errors import UserError
 from islands.protocol.identities import Role, Status
 from islands.protocol.messages.control import StepFigures

@@ -12,7 +12,7 @@ from islands.engines.hub import Joining, island_of
 from islands.engines.launcher import EngineLauncher, Host, records_in
 from islands.engines.needs import Needs
 from islands.engines.placing import Placements
-from islands.lab.world.inline_worker import InlineWorker
+from islands.lab.world.inline import InlineWorker
 from islands.protocol.errors import OF_NO_USE
 from tests.engines.memory_engine import MemoryEngine
 from tests.virtual import virtual

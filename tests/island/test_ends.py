@@ -21,7 +21,7 @@ from islands.island.host_watchdog import (
     delay_before_restart_s,
 )
 from islands.island.leader import LEADER, IslandLeader
-from islands.lab.world.inline_worker import InlineWorker
+from islands.lab.world.inline import InlineWorker
 from islands.learner.compute import ComputeFailed
 from islands.protocol.errors import DONE, FAILED, OF_NO_USE, RunOverError, TaskError
 from islands.protocol.messages.multihost import HostHello

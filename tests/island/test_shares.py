@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from islands.island.forming import Ended
 from islands.island.leader import AHEAD_MAX, IslandLeader
 from islands.island.shares import Gathering, assembled, cut
-from islands.lab.world.inline_worker import InlineWorker
+from islands.lab.world.inline import InlineWorker
 from islands.learner.boundary import part_of
 from islands.protocol.messages.multihost import HostHello, ValueShare
 from islands.protocol.messages.registry import PROTOCOL

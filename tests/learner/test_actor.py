@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from islands.actors.role_actor import Context
 from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy import NumpyTrainer
-from islands.lab.world.inline_compute import InlineCompute
-from islands.lab.world.inline_worker import InlineWorker
+from islands.lab.world.inline import InlineCompute, InlineWorker
 from islands.learner.actor import LearnerActor
 from islands.protocol.identities import FragmentIndex, Incarnation, LearnerName, Version
 from islands.protocol.messages.membership import Joined

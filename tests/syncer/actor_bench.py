@@ -15,7 +15,7 @@ from islands.files.disk import Disk
 from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.disk import SimulatedDisk
-from islands.lab.world.inline_worker import InlineWorker
+from islands.lab.world.inline import InlineWorker
 from islands.numerics.outer import outer_optimizer
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Ticket
 from islands.protocol.membership import Credentials

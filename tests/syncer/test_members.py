@@ -1,16 +1,22 @@
 """What is kept of learners costs an event the same among many as few; whom a round may ask."""
 
+import asyncio
 import random
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
+from islands.files.tape_writing import MemoryTape
+from islands.lab.world.world import LearnerHost, NumpyTrainers, World
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status, Version
+from islands.protocol.messages.control import Verb
 from islands.protocol.messages.membership import Evicted, Member, MembershipChanged
 from islands.protocol.messages.training import FragmentProgress, Progress
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.actions import Action
+from islands.protocol.syncer.events import Event
 from islands.protocol.syncer.journalling import NAMES_KEPT, Fence
 from islands.protocol.syncer.members import (
     BUSY,
@@ -22,17 +28,18 @@ from islands.protocol.syncer.members import (
 )
 from islands.protocol.syncer.pulls import EXACT, AdaptivePrecision
 from islands.syncer.journal import encode
-from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, Fleet
+from messaging.simulation.virtual_time import run_virtual
+from tests.lab.world.worlds import ended, until
 from tests.syncer.bench import Bench, Learner, seeded
 
-T = TypeVar("T")
 FEW, MANY = 8, 64
-MEASURED_S = 4.0
+BATCH_TOKENS = 100
+MEASURED_S = 24.0
 
 
 class Counted(dict[LearnerName, Any]):
-    def __init__(self, visits: list[int]) -> None:
-        super().__init__()
+    def __init__(self, visits: list[int], content: Any) -> None:  # noqa: ANN401  as below
+        super().__init__(content)
         self._visits = visits
 
     def __getitem__(self, name: LearnerName) -> Any:  # noqa: ANN401  the tests count looks at anything
@@ -58,28 +65,44 @@ class Counted(dict[LearnerName, Any]):
 
 def visits_per_event(learners: int, *, budget: bool) -> tuple[float, float]:
     """Looks at records, books and quotas per event: while a run goes on, and while it ends."""
+    settings = RunSettings(budget_tokens=50 * learners * BATCH_TOKENS if budget else None)
+    hosts = {
+        f"learner-{index:02}": LearnerHost(1.0, 0.05, batch_tokens=BATCH_TOKENS)
+        for index in range(learners)
+    }
+    trainers = NumpyTrainers(settings, shards=max(64, 8 * learners))
+    world = World(settings, hosts, seed=1, tape=MemoryTape(limit=1000), trainers=trainers)
     events, visits = [0], [0]
 
-    def meter(what: str, call: Any) -> Any:  # noqa: ANN401  whatever the fleet wants to be measured
-        events[0] += what.startswith("syncer ")
-        return call()
+    def steps(name: str) -> bool:
+        learner = world.learner(name)
+        return learner is not None and learner.state.phase is Phase.STEPPING
 
-    tokens = 50 * learners * BATCH_TOKENS
-    settings = RunSettings(budget_tokens=tokens if budget else None)
-    fleet = Fleet(settings, learners, meter)
-    core = fleet.syncer.core
-    core.members.learners = Counted(visits)
-    core.durable.leases.holders = Counted(visits)
-    core.durable.ledger.books = Counted(visits)
-    fleet.run_until(lambda: fleet.all_step, 60.0)
-    events[0] = visits[0] = 0
-    fleet.run_until(lambda: False, fleet.now_s + MEASURED_S)
-    going = visits[0] / events[0]
-    fleet.stop()
-    events[0] = visits[0] = 0
-    fleet.run_until(lambda: fleet.finished, fleet.now_s + 100.0)
-    assert fleet.finished
-    return going, visits[0] / events[0]
+    async def live() -> tuple[float, float]:
+        world.start_all()
+        await until(lambda: world.syncer_state is not None)
+        state = world.syncer_state
+        assert state is not None
+        state.core.members.learners = Counted(visits, state.core.members.learners)
+        state.core.durable.leases.holders = Counted(visits, state.core.durable.leases.holders)
+        state.core.durable.ledger.books = Counted(visits, state.core.durable.ledger.books)
+        handle = state.handle
+
+        def counted(event: Event, *, now_s: float) -> list[Action]:
+            events[0] += 1
+            return handle(event, now_s=now_s)
+
+        state.handle = counted  # type: ignore[method-assign]
+        await until(lambda: all(steps(name) for name in hosts))
+        events[0] = visits[0] = 0
+        await asyncio.sleep(MEASURED_S)
+        going = visits[0] / events[0]
+        events[0] = visits[0] = 0
+        assert await world.command(Verb.STOP) is not None
+        await ended(world)
+        return going, visits[0] / events[0]
+
+    return run_virtual(live(), limit_s=1000.0)
 
 
 @pytest.mark.parametrize("budget", [False, True])

@@ -4,7 +4,7 @@ It is pure, and trusts no counter of the states that it judges: it recounts from
 recorded of its own actions. Rules with the same name check different parts of one promise.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from islands.lab.checker import accounts, bounds, order, pulls
@@ -57,13 +57,3 @@ def judge(lines: Iterable[bytes], limits: Limits, *, but: tuple[Rule, ...] = ())
     """Check a tape by all rules but some; returns the violations, none if all promises are kept."""
     history, rules = History.of(lines), [each for each in RULES if each[1] not in but]
     return [Violation(name, sentence) for name, rule in rules for sentence in rule(history, limits)]
-
-
-def first_difference(one: Sequence[bytes], other: Sequence[bytes]) -> str | None:
-    """I6: the first line in which two tapes of one seed differ; None if they are identical."""
-    for number, (a, b) in enumerate(zip(one, other, strict=False), start=1):
-        if a != b:
-            return f"line {number}: {a!r} and {b!r}"
-    if len(one) != len(other):
-        return f"{len(one)} lines and {len(other)}"
-    return None

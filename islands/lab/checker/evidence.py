@@ -133,13 +133,10 @@ class Limits:
 class History:
     """The evidence of one tape.
 
-    Attributes:
-        owned: the lines without those of a syncer over whose journal another one has started.
-        effective: the syncer's entries that its last start remembers.
-        contributions: every contribution that a learner recorded as sent, by ticket, as `senders`.
-        totals: all token counts that an incarnation itself recorded.
-        reached: the farthest position an incarnation read, by its pass and shard at the end.
-        undone: sentences about records that a restart lost although they were durable.
+    By ticket it has every contribution that a learner recorded as sent, and its `senders`;
+    `totals` are all token counts that an incarnation itself recorded, `reached` the farthest
+    position that it read, by its pass and shard at the end, and `undone` sentences about records
+    that a restart lost although they were durable.
     """
 
     lines: list[Line]

@@ -95,7 +95,8 @@ class ElasticChips:
         self._draw(0.0)
 
     def step(self, begin_s: float, work_s: float) -> float:
-        self._pass_until(begin_s)
+        while self._next_s <= begin_s:
+            self._happen(self._next_s)
         now_s, left_s = begin_s, work_s
         while left_s > 0:
             stalled = now_s < self._stalled_until_s
@@ -116,10 +117,6 @@ class ElasticChips:
             return self._fails_s
         back_s = max(self._away[0], self._rejoined_s + self._chips.rejoin_every_s)
         return min(self._fails_s, back_s)
-
-    def _pass_until(self, now_s: float) -> None:
-        while self._next_s <= now_s:
-            self._happen(self._next_s)
 
     def _happen(self, now_s: float) -> None:
         chips = self._chips

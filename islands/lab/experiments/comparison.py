@@ -15,7 +15,7 @@ from typing import Annotated
 
 from islands.lab.experiments.chips import Chips
 from islands.lab.experiments.fleet import FleetResult, FleetRun, Group, Link, lock_step, play
-from islands.lab.experiments.plot import Line, chart
+from islands.lab.experiments.plot import Line, chart, markdown_table
 from islands.lab.experiments.side_by_side import Experiment, Pictures
 from islands.lab.settings.cells import chosen, run_settings
 from islands.lab.settings.fleets import LEARNERS_MOST, ComparisonOptions
@@ -25,7 +25,7 @@ from islands.protocol.settings.choices import LearnerWaits, Precision
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.settings.setting import COUNT, NOT_NEGATIVE, POSITIVE
 from islands.settings.groups import put
-from islands.settings.quantities import duration, markdown_table
+from islands.settings.quantities import duration
 
 MESSAGES = 4
 """Of an exchange, one after another."""
@@ -39,21 +39,12 @@ WARMUP_STEPS, LOCK_WARMUP_ROUNDS, WARMUP_INTERVALS = 4, 10, 2
 class Fleet:
     """One fleet of the file.
 
-    Args:
-        learners: the learners, in groups that are alike.
-        lock_step: whether each learner waits for the merge of all after each step, in place of the
-            algorithm of `preset` and `run`.
-        preset: algorithm whose settings replace those of the file.
-        run: settings that differ from the file's, as in a run's file.
-        chips: the chips of each learner and how they fail; by default one that never does.
-        elastic: whether a learner goes on without the slices that failed.
-        step_s: mean seconds of a step at speed 1.
-        noise: standard deviation of a step's time, as a share of the mean.
-        parameters: of the model, which the links carry.
-        gbit_s: bandwidth of each learner's link to the syncer, each way.
-        latency_s: of one message, in seconds.
-        warmup_steps: steps that are not measured; null = four and two intervals.
-        steps: steps that are measured.
+    With `lock_step` each learner waits for the merge of all after each step, in place of the
+    algorithm of `preset` and `run`, which replace the file's settings. By default each learner has
+    one chip that never fails; an `elastic` one goes on without the slices that failed. A step at
+    speed 1 takes `step_s` on average, with a standard deviation of `noise` times that. The links
+    carry a model of so many `parameters`, each way. Of the start `warmup_steps` are not measured,
+    by default four and two intervals; then `steps` are.
     """
 
     learners: tuple[Group, ...] = (Group(4),)
@@ -103,13 +94,12 @@ def _with_defaults(defaults: Mapping[str, object], entry: object) -> object:
     """Return an entry with what holds for all fleets; of `run`, setting by setting."""
     if not isinstance(entry, dict):
         return entry
-    found = dict(defaults)
-    for key, value in entry.items():
-        if key == "run" and isinstance(value, dict):
-            for name, each in value.items():
-                found = put(found, f"run.{name}", each)
-        else:
-            found[key] = value
+    run = entry.get("run")
+    found = {**defaults, **entry}
+    if isinstance(run, dict):
+        found["run"] = defaults.get("run", {})
+        for name, each in run.items():
+            found = put(found, f"run.{name}", each)
     return found
 
 

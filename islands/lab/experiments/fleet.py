@@ -76,17 +76,10 @@ class Link:
 class Group:
     """Learners that are alike; times are in steps of the fleet, from when those of the start step.
 
-    Args:
-        count: how many.
-        speed: by how many times their steps are longer.
-        gbit_s: bandwidth of each one's link to the syncer, each way; null = that of the fleet.
-        latency_s: of one message, in seconds; null = that of the fleet.
-        from_step: when they come; 0 = they are there from the start.
-        until_step: when they go; null = they stay until the end.
-        stay_steps: how long one stays on average before it is taken away; null = until it goes.
-        away_steps: for how long it is away then, until it comes again.
-        abrupt: whether they are killed where they go, in place of saying that they leave; who is
-            taken away always is.
+    Their steps are `speed` times as long, and a link is the fleet's where it is null. They come at
+    `from_step` and go at `until_step`; null = they stay until the end. One that has `stay_steps`
+    stays so long on average before it is killed, and comes again after `away_steps`. With `abrupt`
+    they are killed where they go, in place of leaving.
     """
 
     count: Annotated[int, COUNT] = 1
@@ -204,11 +197,6 @@ class FleetRun:
         )
 
 
-def steady(learners: int) -> FleetRun:
-    """Return a fleet of so many learners whose chips never fail; each counts as one chip."""
-    return FleetRun((Group(learners),))
-
-
 @dataclass(frozen=True, slots=True)
 class Figures:
     """The figures of a fleet's chips, with (start, end) of each stall by learner that stays."""
@@ -263,18 +251,15 @@ class Tally:
     `present` at a merge are summed over merges.
     """
 
-    processed: int = 0
-    applied: float = 0.0
-    merges: int = 0
-    contributions: int = 0
-    present: int = 0
-    carried_bytes: float = 0.0
+    processed: int
+    applied: float
+    merges: int
+    contributions: int
+    present: int
+    carried_bytes: float
 
     @classmethod
-    def of(cls, state: SyncerState | None, carried_bytes: float = 0.0) -> "Tally":
-        """Read the counts of a syncer's state; a syncer that has not begun has counted nothing."""
-        if state is None:
-            return cls(carried_bytes=carried_bytes)
+    def of(cls, state: SyncerState, carried_bytes: float = 0.0) -> "Tally":
         durable, rows = state.durable, state.ledger_rows()
         applied = sum(row.applied for row in rows) - durable.belated_tokens
         return cls(
@@ -386,21 +371,18 @@ def play(cell: FleetRun) -> FleetResult:
     current = {name: visits[0] for name, visits in devices.items()}
     world = world_of(cell, tape, lambda name, *step: current[name].step(*step))
     tallies: list[Tally] = []
-    run_virtual(_live(world, cell, devices, current, tape, tallies), limit_s=limit_s(cell))
+    limit_s = cell.end_s + END_S + START_S * cell.settings.timing.patience
+    run_virtual(_live(world, cell, devices, current, tape, tallies), limit_s=limit_s)
     counted = [[each.counted for each in devices[name]] for name in devices]
     figures = Figures.of(cell, counted, tape.start_s)
     before, after = tallies
     training = Training.of(cell, figures.goodput, before, after, tape)
-    return FleetResult(cell, figures, training, broken_of(world, tape))
-
-
-def broken_of(world: World, tape: MergeTape) -> tuple[str, ...]:
-    """Return the promises that a run's history breaks; none where no history was kept."""
     if tape.history is None:
-        return ()
+        return FleetResult(cell, figures, training)
     mailbox_most = max(MAILBOX_MOST, MESSAGES_EACH * len(world.hosts))
     limits = world.limits(records_per_shard=BATCHES, mailbox_most=mailbox_most)
-    return tuple(str(each) for each in judge(tuple(tape.history.lines), limits))
+    broken = tuple(map(str, judge(tape.history.lines, limits)))
+    return FleetResult(cell, figures, training, broken)
 
 
 def play_alone(cell: FleetRun) -> Figures:
@@ -429,10 +411,6 @@ def devices_of(cell: FleetRun, member: Member) -> list[Device]:
         )
         for index, (start_s, end_s) in enumerate(member.visits)
     ]
-
-
-def limit_s(cell: FleetRun) -> float:
-    return cell.end_s + END_S + START_S * cell.settings.timing.patience
 
 
 # --- the world of a fleet ---------------------------------------------------------------------

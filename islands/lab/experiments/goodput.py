@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from islands.lab.experiments import fleet
 from islands.lab.experiments.chips import Chips
-from islands.lab.experiments.plot import Line, chart
+from islands.lab.experiments.plot import Line, chart, markdown_table
 from islands.lab.experiments.side_by_side import Experiment, Pictures
 from islands.lab.settings.fleets import GoodputOptions
 from islands.run.records.pictures import (
@@ -23,7 +23,7 @@ from islands.run.records.pictures import (
     new_figure,
     seconds_below,
 )
-from islands.settings.quantities import count, markdown_table
+from islands.settings.quantities import count
 
 
 class Row(NamedTuple):

@@ -1,4 +1,4 @@
-"""The chart of an experiment: lines over a quantity, beside those that others published."""
+"""The table and the chart of an experiment."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +11,14 @@ if TYPE_CHECKING:
 
 CHART_INCHES = 3.0
 CROSS: dict[str, Any] = {"markersize": 6.0, "markeredgewidth": 1.4}
+
+
+def markdown_table(lines: Sequence[Sequence[str]]) -> str:
+    """Format lines of cells as a table of Markdown; the first one is its head."""
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    head, *rest = lines
+    rows = (head, ["-" * width for width in widths], *rest)
+    return "\n".join(f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class WatchedHub(Coordinator):
             await network.close()
 
     def _write(self, row: fleet.Watched) -> None:
-        self.watched.write(fleet.encode(row))
+        self.watched.write(msgspec.json.encode(row) + b"\n")
 
 
 def victim_command(

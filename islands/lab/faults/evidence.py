@@ -15,15 +15,12 @@ from msgspec.structs import replace
 
 from islands.files.growing_files import older
 from islands.files.tape_writing import HEAD
-from islands.lab.checker import Violation, judge
-from islands.lab.checker.accounts import contributions_are_their_steps, shards_are_read_on
 from islands.lab.checker.evidence import Limits
 from islands.lab.faults.fault import FaultKind, Injected
 from islands.lab.settings.chaos import SLEEPING
 from islands.lab.toys.toy import BATCH_TOKENS, BATCHES_PER_SHARD
 from islands.layout.leaves import Layout
 from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER
-from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.entry import Entry, Line, encode_entry
 from islands.protocol.tape.kinds import read
 from islands.protocol.tape.learner_entries import MomentsTaken
@@ -56,13 +53,9 @@ def lines_of(folder: Path, learners: Iterable[str]) -> list[Line]:
     ordered = [(line.at_s, 0, line) for line in central]
     for rank, name in [(1, SYNCER), *((2, name) for name in learners)]:
         own = _tape(folder / "processes" / name / "tape.jsonl", name)
-        ordered += [(line.at_s, _rank(line.entry, rank), line) for line in own]
+        ordered += [(line.at_s, rank + isinstance(line.entry, MomentsTaken), line) for line in own]
     ordered.sort(key=lambda item: item[:2])
     return [line for _, _, line in ordered]
-
-
-def _rank(entry: Entry, rank: int) -> int:
-    return rank + 1 if isinstance(entry, MomentsTaken) else rank
 
 
 def _tape(path: Path, name: str) -> Iterator[Line]:
@@ -164,7 +157,7 @@ def limits_of(spec: RunSpec, plan: RunPlan, learners: Iterable[str]) -> Limits:
     Their clocks are real: a host may be as busy as leaves everybody a member, and a timer late by
     as much.
     """
-    settings: RunSettings = spec.settings
+    settings = spec.settings
     return Limits.of(
         dataclasses.replace(settings, budget_tokens=None),
         plan.layout,
@@ -173,12 +166,3 @@ def limits_of(spec: RunSpec, plan: RunPlan, learners: Iterable[str]) -> Limits:
         mailbox_most=MAILBOX_MOST,
         late_s=settings.timing.scaled(settings.timing.evict_s),
     )
-
-
-def judged(lines: list[bytes], limits: Limits, task: str) -> list[Violation]:
-    """Check the history of real processes.
-
-    How many records a shard has is known of the sleeping task alone.
-    """
-    unknown = () if task == SLEEPING else (shards_are_read_on, contributions_are_their_steps)
-    return judge(lines, limits, but=unknown)

@@ -61,12 +61,7 @@ class MergedBy(msgspec.Struct, frozen=True, tag="merged"):
 
 Watched = Stepped | MergedBy
 
-_ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Watched] = msgspec.json.Decoder(Watched)
-
-
-def encode(row: Watched) -> bytes:
-    return _ENCODER.encode(row) + b"\n"
 
 
 class Reader:

@@ -106,17 +106,13 @@ def _grown(before: Stepped, after: Stepped) -> list[float]:
     return lengths or [0.0]
 
 
-def _sent(span: Span, gap_s: float, stall: Stall) -> Span:
-    """Return when a gap may have been that ended between two reports, heard at these times.
-
-    It began by its length before it ended, and the stall delayed the first report itself.
-    """
-    return span[0] - stall.length_s - gap_s, span[1]
-
-
 def _gap(lengths_s: Sequence[float], stalls: Sequence[Stall], span: Span) -> Gap:
-    """Return the gaps of a span, of each its own stall taken off; lengths are longest first."""
-    overlapping = (one.length_s for one in stalls if one.overlaps(_sent(span, lengths_s[0], one)))
+    """Return the gaps of a span, of each its own stall taken off; lengths are longest first.
+
+    A gap began by its length before it ended, and a stall delays the report before it as well.
+    """
+    from_s, to_s = span[0] - lengths_s[0], span[1]
+    overlapping = (one.length_s for one in stalls if one.overlaps((from_s - one.length_s, to_s)))
     machine_s = sorted(overlapping, reverse=True)
     pairs = list(zip_longest(lengths_s, machine_s[: len(lengths_s)], fillvalue=0.0))
     longest_s, own_s = pairs[0]

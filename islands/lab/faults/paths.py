@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from islands.lab.faults.fault import Fault, FaultKind, Peer
-from islands.lab.faults.proxy import FaultProxy, Faults, free_port, now_s
+from islands.lab.faults.proxy import Connection, FaultProxy, Faults, free_port, now_s
 from islands.run.hosting.process_identity import Identity
 
 RESETS_S = 0.2
@@ -85,15 +85,16 @@ class Paths:
             return f"it reset nothing in {fault.for_s:g} s"
         return ""
 
+    def _connections(self, fault: Fault) -> list[Connection]:
+        return [each for proxy in self._broken(fault) for each in proxy.connections]
+
     def _resets(self, fault: Fault, names: tuple[str, ...]) -> int:
         """Return how many connections of these learners faults have reset so far."""
-        connections = (each for proxy in self._broken(fault) for each in proxy.connections)
-        return sum(each.was_reset for each in connections if each.client in names)
+        return sum(each.was_reset for each in self._connections(fault) if each.client in names)
 
     def _connected(self, fault: Fault) -> set[str]:
         """Return who has a connection now that a fault would hit."""
-        connections = (each for proxy in self._broken(fault) for each in proxy.connections)
-        return {connection.client for connection in connections if not connection.ended}
+        return {each.client for each in self._connections(fault) if not each.ended}
 
     async def _flap(self, fault: Fault, names: tuple[str, ...]) -> None:
         end_s, cut = now_s() + fault.for_s, True
@@ -107,14 +108,13 @@ class Paths:
         end_s = now_s() + fault.for_s
         seen: dict[int, None] = {}
         while now_s() < end_s:
-            for proxy in self._broken(fault):
-                for connection in proxy.connections:
-                    if connection.client in names and id(connection) not in seen:
-                        seen[id(connection)] = None
-                        for way in fault.way.ways:
-                            more = 1 + int(self._chance.expovariate(1 / fault.mean_bytes))
-                            after = connection.pump(way).delivered_bytes + more
-                            connection.inject(Faults(reset_after_bytes=after), way)
+            for connection in self._connections(fault):
+                if connection.client in names and id(connection) not in seen:
+                    seen[id(connection)] = None
+                    for way in fault.way.ways:
+                        more = 1 + int(self._chance.expovariate(1 / fault.mean_bytes))
+                        after = connection.pump(way).delivered_bytes + more
+                        connection.inject(Faults(reset_after_bytes=after), way)
             await asyncio.sleep(RESETS_S)
 
     def _inject(self, fault: Fault, names: tuple[str, ...], faults: Faults) -> None:

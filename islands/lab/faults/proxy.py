@@ -53,11 +53,8 @@ class Faults:
 class FaultProxy:
     """Listens, dials the target once for each connection, and passes bytes between the two.
 
-    `client_of` names who dials, by its port; without it, nobody has a name. The seed decides
-    jitter.
-
-    Attributes:
-        connections: All that there ever were, in order.
+    `client_of` names who dials, by its port. The seed decides jitter. `connections` has all that
+    there ever were, in order.
     """
 
     def __init__(
@@ -200,14 +197,7 @@ class End(StrEnum):
 
 
 class Pump:
-    """One direction of one connection.
-
-    Attributes:
-        faults: What it suffers now; what has been read keeps the delay that it was given.
-        read_bytes: Taken from the sender so far.
-        delivered_bytes: Given to the receiver's socket so far.
-        end: How the stream ended, once that was passed on.
-    """
+    """One direction of one connection: what has been read keeps the delay that it was given."""
 
     def __init__(
         self,
@@ -220,7 +210,7 @@ class Pump:
         self.faults = faults
         self.read_bytes = 0
         self.delivered_bytes = 0
-        self.end: End | None = None
+        self.end: End | None = None  # how the stream ended, once that was passed on
         self._reader = reader
         self._writer = writer
         self._jitter = random.Random(f"{seed} jitter")

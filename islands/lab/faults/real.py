@@ -8,18 +8,26 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from islands.lab.checker import accounts, judge
 from islands.lab.faults.bare_loop import BareLoop, Stall
-from islands.lab.faults.evidence import final_of, history_of, judged, limits_of, lines_of
+from islands.lab.faults.evidence import final_of, history_of, limits_of, lines_of
 from islands.lab.faults.fault import Injected, Injection
 from islands.lab.faults.fleet import Fleet, HubSettings
 from islands.lab.faults.injections import Targets, carry_out
 from islands.lab.faults.paths import Paths
 from islands.lab.faults.proxy import now_s
 from islands.lab.faults.schedule import injections_of
-from islands.lab.faults.verdict import Control, ScenarioResult, control_of, demand_rates, finding_of
+from islands.lab.faults.verdict import (
+    Control,
+    Verdict,
+    control_of,
+    demand_rates,
+    finding_of,
+    verdict_of,
+)
 from islands.lab.settings.chaos import SLEEPING, ChaosOptions, faults_of
 from islands.protocol.errors import IslandsError
-from islands.protocol.settings.run import REDIAL_LONGEST_S, RunSettings
+from islands.protocol.settings.run import REDIAL_LONGEST_S
 from islands.protocol.tape.simulation_entries import Healed
 from islands.run.hosting.process_identity import Identity, marked
 from islands.run.hosting.process_runtime import allow_open_files
@@ -32,7 +40,11 @@ CALM_S = 1.0  # at the end, in which learners must be seen to keep up with what 
 REPORTS = 2  # heartbeats, after which all that was measured until now has been reported
 
 
-async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]) -> ScenarioResult:
+Played = tuple[Verdict, list[bytes]]
+"""The verdict on a scenario, and the history that was judged."""
+
+
+async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]) -> Played:
     allow_open_files()  # proxies take many
     spec = RunSpec.of(options.file)
     async with AsyncExitStack() as stack:
@@ -57,13 +69,10 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
 
 
 class Rehearsal:
-    """One scenario while it is played.
+    """One scenario while it is played, with the injections that are over.
 
-    Attributes:
-        injected: The injections that are over.
-        span: Beginning and end of the control, by the loop.
-        healed_s: When all had recovered from the last injection.
-        period_s: Within which time learners adopt from then on what is committed.
+    `span` is the control's, `healed_s` when all had recovered from the last injection (seconds of
+    the loop), and `period_s` within which time learners adopt from then on what is committed.
     """
 
     def __init__(
@@ -93,7 +102,8 @@ class Rehearsal:
         await asyncio.sleep(self.options.control_s)
         origin_s = now_s()
         self.span = (began_s, origin_s)
-        self._demand_rates()
+        if (self.options.gap_most_s, self.options.step_rate_least) != (None, None):
+            demand_rates(self._control(), names)
         injections = injections_of(self.options)
         for injection in injections:
             if not any(injection.overlaps(other) for other, _ in self._open):
@@ -106,10 +116,6 @@ class Rehearsal:
         self.period_s = period_s(self.options, self._control())
         await asyncio.sleep(self.period_s + CALM_S + self._reported_s)
         self.fleet.watched.read()
-
-    def _demand_rates(self) -> None:
-        if (self.options.gap_most_s, self.options.step_rate_least) != (None, None):
-            demand_rates(self._control(), self.options.names)
 
     def _control(self) -> Control:
         self.fleet.watched.read()
@@ -175,7 +181,7 @@ def ready_s(options: ChaosOptions) -> float:
     How long a step takes is known of sleeping devices alone; a device that computes has as long as
     it may take to compile for it.
     """
-    run: RunSettings = options.file.run
+    run = options.file.run
     rounds_s = ROUNDS * run.interval_steps * (options.step_s or STEP_S)
     sleeps = options.file.task == SLEEPING
     return READY_S + (rounds_s if sleeps else 2 * run.timing.scaled(run.timing.compile_s))
@@ -188,7 +194,7 @@ def period_s(options: ChaosOptions, control: Control) -> float:
     a busy host that is short enough for nobody to be evicted. A step takes as long as the slowest
     learner's in the control, or as the scenario says where that shows none.
     """
-    run: RunSettings = options.file.run
+    run = options.file.run
     slowest = min((rate for rate in control.rates.values() if rate > 0), default=0.0)
     step_s = 1 / slowest if slowest else options.step_s or STEP_S
     return run.interval_steps * step_s + run.timing.scaled(
@@ -202,7 +208,7 @@ def _concluded(
     spec: RunSpec,
     rehearsal: Rehearsal,
     stalls: Sequence[Stall],
-) -> ScenarioResult:
+) -> Played:
     spec_and_plan = read(folder)
     assert spec_and_plan is not None, "the hub wrote it before anything else"
     plan = spec_and_plan[1]
@@ -218,5 +224,8 @@ def _concluded(
     findings = [
         finding_of(each, injected, names, rows, lines, control, timing, stalls) for each in injected
     ]
-    violations = judged(history, limits_of(spec, plan, options.names), spec.task)
-    return ScenarioResult(tuple(findings), control, tuple(violations), tuple(history))
+    # How many records a shard has is known of the sleeping task alone.
+    unknown = (accounts.shards_are_read_on, accounts.contributions_are_their_steps)
+    limits = limits_of(spec, plan, options.names)
+    violations = judge(history, limits, but=() if spec.task == SLEEPING else unknown)
+    return verdict_of(options, findings, control, violations), history

@@ -31,11 +31,6 @@ def injections_of(options: ChaosOptions) -> list[Injection]:
     return _apart(sorted(injections, key=lambda injection: injection.at_s))
 
 
-def end_s(injections: list[Injection]) -> float:
-    """Return the time, in seconds after the control, at which all has recovered."""
-    return max((injection.until_s for injection in injections), default=0.0)
-
-
 def _apart(injections: list[Injection]) -> list[Injection]:
     """Return those that undo no other; what is drawn gives way to what is not."""
     kept = [injection for injection in injections if not _is_drawn(injection.fault)]

@@ -66,16 +66,6 @@ class Finding:
     unmeasured: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioResult:
-    """A scenario that was played, with its figures and the history that was judged."""
-
-    findings: tuple[Finding, ...]
-    control: Control
-    violations: tuple[Violation, ...]
-    history: tuple[bytes, ...]
-
-
 def control_of(
     rows: Sequence[Stepped],
     names: Iterable[str],

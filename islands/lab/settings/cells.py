@@ -46,11 +46,10 @@ def chosen(
     twice = [name for name, times in Counter(name for _, name, _ in cells).items() if times > 1]
     if twice:
         raise SettingsError(f"{group} has {twice[0]!r} twice; each needs a name of its own")
-    found = [each for each in cells if only in each[1] or each[0] == baseline]
     if not any(only in name for _, name, _ in cells):
         names = ", ".join(name for _, name, _ in cells)
         raise SettingsError(f"only is {only!r}; it must be part of a name: {names}")
-    return found
+    return [each for each in cells if only in each[1] or each[0] == baseline]
 
 
 def _swept(kind: type[Kind], name: str, entry: object, place: str) -> Iterator[tuple[str, Kind]]:

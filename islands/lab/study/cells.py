@@ -25,12 +25,7 @@ RESULT_FORMAT = 2
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Learners that join at one moment, and stay.
-
-    Args:
-        learners: how many.
-        at_share: share of the budget's tokens that is processed when they start.
-    """
+    """Learners that join once a share of the budget's tokens is processed, and stay."""
 
     learners: Annotated[int, COUNT] = 1
     at_share: Annotated[float, Setting(above=0, below=1)] = 0.5
@@ -38,19 +33,12 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One setting that is compared.
+    """One setting that is compared; `run` and `task_settings` have what differs from the study's.
 
-    Args:
-        learners: M, how many train.
-        data_parallel: one learner whose batch is M times as large trains in their place.
-        preset: algorithm whose settings replace the study's own, but for the rate's schedule.
-        run: settings that differ from the study's, as in a run's file.
-        task_settings: arguments of the task that differ from the study's.
-        step_s: mean seconds of one step.
-        noise: standard deviation of a step's time, as a share of the mean.
-        speeds: by how many times the steps of each learner are longer; 1 for those not named.
-        latency_s: of one message, in seconds.
-        joins: learners that join later, beside the `learners` of the start.
+    M `learners` train; with `data_parallel` one whose batch is M times as large does in their
+    place. A `preset` replaces the study's settings, but for the rate's schedule. A step takes
+    `step_s` on average, with a standard deviation of `noise` times that, and times each learner's
+    entry in `speeds`, 1 for those not named. Learners of `joins` come later.
     """
 
     learners: Annotated[int, COUNT] = 4

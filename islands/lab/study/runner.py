@@ -20,7 +20,7 @@ from islands.lab.study.cells import Trial
 from islands.lab.study.trial import Result
 from islands.protocol.errors import unusable
 
-LOCK_FILE = "study.lock"
+LOCK_FILE, TRIALS = "study.lock", "trials"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def prepare(folder: Path) -> IO[bytes]:
     """Make the folder, and lock it against other studies; closing the file unlocks it."""
     lock = lock_folder(folder, LOCK_FILE, "study")
     try:
-        _trials(folder).mkdir(exist_ok=True)
+        (folder / TRIALS).mkdir(exist_ok=True)
     except OSError as error:
         lock.close()
         raise unusable(f"the folder {folder} cannot be written", error) from error
@@ -87,8 +87,4 @@ def write(folder: Path, trial: Trial, result: Result) -> None:
 
 
 def _path(folder: Path, trial: Trial) -> Path:
-    return _trials(folder) / f"{trial.fingerprint}.json"
-
-
-def _trials(folder: Path) -> Path:
-    return folder / "trials"
+    return folder / TRIALS / f"{trial.fingerprint}.json"

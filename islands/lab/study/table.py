@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from math import isfinite, nan
 from statistics import mean
 
+from islands.lab.experiments.plot import markdown_table
 from islands.lab.settings.study import StudyOptions
 from islands.lab.study.cells import Trial
 from islands.lab.study.statistics import Comparison, Verdict, compare
 from islands.lab.study.trial import Result
 from islands.protocol.errors import UserError
 from islands.run.records import pictures
-from islands.settings.quantities import markdown_table
 
 Results = Mapping[str, Mapping[int, Result]]
 """Results by cell and seed; every cell is there, also one that has no result."""
@@ -56,7 +56,10 @@ def rows_of(
     options: StudyOptions, trials: Sequence[Trial], results: Results, metric: str
 ) -> list[Row]:
     """One row per cell; one that lacks a seed, or a finite figure, has failed."""
-    metrics = {name: _metric(options, results[name], metric) for name in results}
+    metrics = {
+        name: {seed: own[seed].metric(metric) if seed in own else nan for seed in options.seeds}
+        for name, own in results.items()
+    }
     sign = -1.0 if options.higher_is_better else 1.0
     means = {  # of a baseline that is swept the best: nobody is compared with a poor one
         trial.name: sign * mean(metrics[trial.name].values())
@@ -91,13 +94,6 @@ def rows_of(
             )
         )
     return rows
-
-
-def _metric(options: StudyOptions, results: Mapping[int, Result], metric: str) -> dict[int, float]:
-    return {
-        seed: results[seed].metric(metric) if seed in results else float("nan")
-        for seed in options.seeds
-    }
 
 
 def _whole(metrics: Mapping[int, float]) -> bool:

@@ -5,9 +5,7 @@ trial is the same on every machine but for the rounding of its device, and its r
 depend on what else the machine does.
 
 Learners may join in the course of a trial, as scavenged compute does. They are counted at the end
-of a cell's names: of four learners and two that join, the latter are `learner-4` and `learner-5`. A
-**stage** is what lies between two joins: the share of the budget at which it begins, and the
-learners that train in it.
+of a cell's names: of four learners and two that join, the latter are `learner-4` and `learner-5`.
 """
 
 import asyncio
@@ -23,7 +21,7 @@ from islands.files.tape_writing import MemoryTape
 from islands.lab.study.cells import Join, Trial
 from islands.lab.study.wide_task import WideTask
 from islands.lab.world.world import Costs, LearnerHost, World
-from islands.model.interfaces import LearnerDevices, Trainer, Workload, first_pass
+from islands.model.interfaces import LearnerDevices, Workload, first_pass
 from islands.model.jax_workload import JaxWorkload
 from islands.model.workload import load_workload
 from islands.protocol.errors import TaskError
@@ -60,7 +58,7 @@ Point = tuple[int, int, dict[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A part of a trial in which the same learners train.
+    """What lies between two joins of a trial.
 
     Of the budget's tokens the fraction `begins` is processed before it, and `share` in it.
     """
@@ -238,26 +236,21 @@ def decaying(trial: Trial, hosts: Mapping[str, LearnerHost]) -> RunSettings:
     steps = 0.0
     for stage in stages_of(hosts, trial.cell.joins):
         per_s = sorted((1 / host.step_s for host in stage.hosts.values()), reverse=True)
-        place = {
-            PaceBy.FASTEST: 0,
-            PaceBy.MEDIAN: (len(per_s) - 1) // 2,
-            PaceBy.SLOWEST: len(per_s) - 1,
-        }[pace_by]
-        steps += stage.share * trial.tokens * per_s[place] / stage.tokens_per_s
+        last = len(per_s) - 1
+        index = {PaceBy.FASTEST: 0, PaceBy.MEDIAN: last // 2, PaceBy.SLOWEST: last}[pace_by]
+        steps += stage.share * trial.tokens * per_s[index] / stage.tokens_per_s
     return replace(trial.settings, total_steps=max(1, round(steps)))
-
-
-def _batch_tokens(trainer: Trainer) -> int:
-    for batch in first_pass(trainer):
-        return trainer.tokens(batch)
-    raise TaskError("the task has no batch in any shard of its data, or fewer than make a wide one")
 
 
 def hosts_of(trial: Trial, workload: Workload) -> dict[str, LearnerHost]:
     cell = trial.cell
     later = sum(join.learners for join in cell.joins)
     count = 1 if cell.data_parallel else cell.learners + later
-    tokens = _batch_tokens(workload.trainer(trial.settings, LearnerDevices("plan")))
+    trainer = workload.trainer(trial.settings, LearnerDevices("plan"))
+    batch = next(first_pass(trainer), None)
+    if batch is None:
+        raise TaskError("the task has no batch in any shard, or fewer than make a wide one")
+    tokens = trainer.tokens(batch)
     slower = [*cell.speeds, *[1.0] * count][:count]
     return {
         f"learner-{index}": LearnerHost(cell.step_s * times, cell.noise, batch_tokens=tokens)

@@ -24,14 +24,10 @@ from islands.tasks.task import Metrics, Task, TaskState
 
 @dataclass(frozen=True)
 class WideTask(Task[PyTree]):
-    """Another task with batches that are several times as large.
+    """Another task, of whose batches `times` make one.
 
-    A batch's leaves are joined along their first axis, as a mesh would cut them. What is left of a
-    shard, fewer batches than make one, is not read.
-
-    Attributes:
-        task: The other one.
-        times: How many of its batches make one.
+    Their leaves are joined along the first axis, as a mesh would cut them. What is left of a shard,
+    fewer batches than make one, is not read.
     """
 
     task: Task[Any]

@@ -4,14 +4,13 @@
 with momentum. Its optimum is the target, the same for all learners; a step costs microseconds
 and repeats to the bit. So thousands of simulated learners run real rounds with real arithmetic.
 
-`SleepingDevice` behaves like an accelerator: steps queue up behind one another, and a caller that
-waits for one sleeps. On it, `toy_workload.py` has a trainer without arithmetic for models of any
-size: it holds no more memory than a learner must.
+On a `SleepingDevice`, `toy_workload.py` has a trainer without arithmetic for models of any size.
 """
 
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TypedDict, Unpack
 
 import ml_dtypes
@@ -183,11 +182,8 @@ class NumpyTrainer(ToyTask):
         self._initial = rng.standard_normal(size, np.float32)
         self._target = rng.standard_normal(size, np.float32)
         self._noise = rng.standard_normal((noises, size), np.float32) * np.float32(noise)
-        self._ranges: list[slice] = []
-        start = 0
-        for fragment in self.layout.fragments:
-            self._ranges.append(slice(start, start + fragment.size))
-            start += fragment.size
+        ends = accumulate((fragment.size for fragment in self.layout.fragments), initial=0)
+        self._ranges = [slice(*each) for each in pairwise(ends)]
         self._local = self._initial.copy()
         self._base = self._initial.copy()
         self._moment = np.zeros_like(self._initial)
@@ -258,9 +254,7 @@ class NumpyTrainer(ToyTask):
     def load_moments(self, pieces: Sequence[memoryview]) -> None:
         ranges = [self._moment_range(piece) for piece in range(self.moment_pieces)]
         wanted = [where.stop - where.start for where in ranges]
-        given = [buffer.nbytes for buffer in pieces]
-        if given != wanted:
-            raise InvariantError(f"moments are pieces of {wanted} bytes, not {given}")
+        check_pieces(pieces, wanted)
         moment = np.empty_like(self._moment)
         for where, buffer in zip(ranges, pieces, strict=True):
             moment.view(np.uint8)[where] = np.frombuffer(buffer, np.uint8)
@@ -277,10 +271,9 @@ class NumpyTrainer(ToyTask):
 
 
 @dataclass(frozen=True, slots=True)
-class SleepingStep:
+class SleepingStep(ToyStep):
     """A step whose end was known when it was dispatched."""
 
-    value: float
     done_s: float
     clock: Clock
 
@@ -288,9 +281,6 @@ class SleepingStep:
         while (left_s := self.done_s - self.clock.now_s()) > 0:  # a sleep may end early
             time.sleep(left_s)  # noqa: TID251  a step that sleeps
         return self.value
-
-    def metrics(self) -> dict[str, float]:
-        return {}
 
     def ready(self) -> bool:
         return self.clock.now_s() >= self.done_s
@@ -311,6 +301,12 @@ class SleepingDevice:
         """Queue one more step with this loss, which may take `longer_s` more than others."""
         self.free_s = max(self.free_s, self._clock.now_s()) + self.step_s + longer_s
         return SleepingStep(loss, self.free_s, self._clock)
+
+
+def check_pieces(pieces: Sequence[memoryview], wanted: Sequence[int]) -> None:
+    given = [buffer.nbytes for buffer in pieces]
+    if given != wanted:
+        raise InvariantError(f"moments are pieces of {wanted} bytes, not {given}")
 
 
 def _toy(batch: object) -> ToyBatch:

@@ -12,11 +12,11 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.lab.toys.toy import SleepingDevice, ToyMoments, ToyTask
+from islands.lab.toys.toy import SleepingDevice, ToyMoments, ToyTask, check_pieces
 from islands.layout.leaves import VALUE_BYTES
 from islands.model import interfaces
 from islands.model.memory import TrainerBytes
-from islands.protocol.errors import InvariantError, SettingsError
+from islands.protocol.errors import SettingsError
 from islands.protocol.settings.choices import Pattern, SnapshotPrecision
 from islands.protocol.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan
@@ -164,9 +164,7 @@ class Accelerator(ToyTask):
 
     def load_moments(self, pieces: Sequence[memoryview]) -> None:
         """Check the sizes of another learner's moments; their values are zero as well."""
-        given, wanted = [buffer.nbytes for buffer in pieces], self._pieces_bytes()
-        if given != wanted:
-            raise InvariantError(f"moments are pieces of {wanted} bytes, not {given}")
+        check_pieces(pieces, self._pieces_bytes())
 
     def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
         return {}

@@ -5,49 +5,34 @@ calls `settle`. Any other sync blocks its host, and so is complete when it retur
 loses or tears every write that was not synced by then, as the seed decides.
 
 A disk without space keeps the beginning of what is written: the old content of that file is gone.
-A failing one reports an error of its device for each call. A bit may flip in what lies on it.
 """
 
 import random
 from collections.abc import Sequence
+from io import BytesIO
 
 from islands.files.disk import DiskFile
 from islands.files.slots import Slots
 from islands.protocol.errors import DiskError
 
 
-class SimulatedFile:
+class SimulatedFile(BytesIO):
     """An open file of a `SimulatedDisk`, with the content that it had when it was opened."""
-
-    def __init__(self, content: bytes, at_bytes: int) -> None:
-        self._content = content
-        self._at = at_bytes
 
     @property
     def size(self) -> int:
-        return len(self._content)
+        return self.getbuffer().nbytes
 
-    def read_into(self, buffer: memoryview) -> int:
-        """Read the next bytes into a buffer; returns how many they are."""
-        piece = self._content[self._at : self._at + len(buffer)]
-        buffer[: len(piece)] = piece
-        self._at += len(piece)
-        return len(piece)
-
-    def close(self) -> None:
-        """An open file holds no resources."""
+    read_into = BytesIO.readinto
 
 
 class SimulatedDisk:
     """Named files of one host; `rng` decides what a crash leaves behind.
 
-    It counts the writes that crashes `lost`, and those that they have `torn`. A worker's piece of
-    work takes `slowness` times as long as usual.
+    A worker's piece of work takes `slowness` times as long as usual.
     """
 
     def __init__(self, rng: random.Random) -> None:
-        self.lost = 0
-        self.torn = 0
         self.full = False
         self.failing = False
         self.slowness = 1.0
@@ -80,7 +65,11 @@ class SimulatedDisk:
         """Open a file as the host sees it now; None if there is none."""
         self._check_device(name)
         content = self._cached.get(name, self._durable.get(name))
-        return None if content is None else SimulatedFile(content, at_bytes)
+        if content is None:
+            return None
+        file = SimulatedFile(content)
+        file.seek(at_bytes)
+        return file
 
     def close(self) -> None:
         """It has no lock to release, like a network file system without locks."""
@@ -117,9 +106,6 @@ class SimulatedDisk:
         self.full, self.failing, self.slowness = full, failing, slowness
         self.was_bad = self.was_bad or full or failing
 
-    def mend(self) -> None:
-        self.spoil()
-
     def flip(self) -> str | None:
         """Flip a bit of one durable file whose loss nobody notices; return its name, or None.
 
@@ -152,8 +138,9 @@ class SimulatedDisk:
         self._cached.clear()
         self._syncing.clear()
 
-    def crash(self) -> None:
-        """Crash the host: each write that is not durable is kept, lost or torn."""
+    def crash(self) -> list[str]:
+        """Crash the host: each write that is not durable is kept, lost or torn; returns which."""
+        faults = dict[str, None]()
         for name in sorted(self._cached):
             before, written = self._durable.get(name, b""), self._cached[name]
             if before == written:
@@ -164,9 +151,10 @@ class SimulatedDisk:
             elif outcome < 2 / 3 and written:
                 torn_at = self._rng.randrange(len(written))
                 self._durable[name] = written[:torn_at] + before[torn_at:]
-                self.torn += 1
+                faults["torn write"] = None
             else:
-                self.lost += 1
+                faults["lost write"] = None
         self._cached.clear()
         self._syncing.clear()
         self._working = False
+        return sorted(faults)

@@ -248,7 +248,7 @@ def mend_disk(world: World, name: str) -> None:
     disk = world.disks[name]
     if disk.full or disk.failing:
         world.note(Fault(words.DISK_MENDED, [name]))
-    disk.mend()
+    disk.spoil()
 
 
 def _flip_on_disk(injection: Injection, _usual: Route) -> Effects:

@@ -135,11 +135,15 @@ def draw(seed: int) -> Scenario:
         retransmit_s=rng.choice((0.1, 0.5, 1.5)),
         connect_timeout_s=1.0,
     )
+    host_faults = random.Random(f"hosts {seed}")
     injections = [
         *(_draw_fault(rng, learners, heal_s, route) for _ in range(rng.randrange(2, 9))),
         *_draw_commands(random.Random(f"operator {seed}"), learners, heal_s),
         *_draw_deaths(random.Random(f"deaths {seed}"), learners, heal_s),
-        *_draw_host_faults(random.Random(f"hosts {seed}"), learners, heal_s, route),
+        *(
+            _draw_host_fault(host_faults, learners, heal_s, route)
+            for _ in range(host_faults.choice((0, 0, 1, 2, 3, 5)))
+        ),
     ]
     if ordinary.random() < ORDINARY:
         injections = []
@@ -278,17 +282,10 @@ def _draw_weather(rng: random.Random, route: Route) -> Route:
     )
 
 
-def _draw_host_faults(
-    rng: random.Random, learners: tuple[str, ...], heal_s: float, route: Route
-) -> list[Injection]:
-    """Draw the faults of a run's processes, disks and paths; a third of the runs have none."""
-    count = rng.choice((0, 0, 1, 2, 3, 5))
-    return [_draw_host_fault(rng, learners, heal_s, route) for _ in range(count)]
-
-
 def _draw_host_fault(
     rng: random.Random, learners: tuple[str, ...], heal_s: float, route: Route
 ) -> Injection:
+    """Draw a fault of a run's processes, disks and paths."""
     at_s = rng.uniform(0.0, heal_s)
     for_s = rng.choice((0.1, 0.4, 1.0, 2.5))
     everybody = (SUPERVISOR, SYNCER, *learners)

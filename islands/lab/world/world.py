@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,7 @@ from islands.files.tape_writing import Tape
 from islands.lab.checker.evidence import Limits
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.disk import SimulatedDisk
-from islands.lab.world.inline_compute import InlineCompute
-from islands.lab.world.inline_worker import InlineWorker
+from islands.lab.world.inline import InlineCompute, InlineWorker
 from islands.lab.world.processes import RoleProcess, SimulatedProcess, SimulatedProcesses
 from islands.learner.actor import LearnerActor
 from islands.model.interfaces import Trainer
@@ -126,13 +126,9 @@ class NumpyTrainers:
 class World:
     """All hosts of one run.
 
-    Args:
-        learners: the learners' machines by name.
-        seed: of all randomness in the world.
-        launching: whether the supervisor restarts processes; otherwise the caller does.
-        initial: makes version 0; by default a learner offers it.
-        figures: gets the name and the step figures of each learner; if None, learners send none.
-        step_end_s: tells when a step ends; by default nothing lengthens it.
+    With `launching` the supervisor restarts processes, otherwise the caller does. `initial` makes
+    version 0; by default a learner offers it. `figures` gets the name and the step figures of each
+    learner; if it is None, learners send none. By default nothing lengthens a step.
     """
 
     def __init__(
@@ -216,15 +212,12 @@ class World:
     def start(self, name: str) -> None:
         self.processes.start(name)
 
-    def _make(self, name: str) -> "SimulatedProcess":
+    def _make(self, name: str) -> SimulatedProcess:
         actor = self._make_actor(name, self._stream(name))
-        process = SimulatedProcess(
-            actor,
-            lambda process: self._on_kill(name, process),
-            lambda: self.lose_unsynced(name),
-        )
         self.note(ProcessStarted(name))
-        return process
+        return SimulatedProcess(
+            actor, partial(self._on_kill, name), partial(self.lose_unsynced, name)
+        )
 
     def _on_kill(self, name: str, process: SimulatedProcess) -> None:
         """Take the links of a process away; what it would have done next, it does in vain."""
@@ -334,13 +327,7 @@ class World:
 
     def lose_unsynced(self, name: str) -> None:
         """Crash a host's disk, which loses or tears its unsynced writes; record each such fault."""
-        disk = self.disks.get(name)
-        if disk is None:
-            return
-        before = {"lost write": disk.lost, "torn write": disk.torn}
-        disk.crash()
-        after = {"lost write": disk.lost, "torn write": disk.torn}
-        for fault in [kind for kind in after if after[kind] > before[kind]]:
+        for fault in self.disks[name].crash() if name in self.disks else ():
             self.note(Fault(fault, [name]))
 
     async def kill_all(self) -> None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import pytest
 
-from islands.lab.checker import Rule, first_difference, judge, pulls
+from islands.lab.checker import Rule, judge, pulls
 from islands.lab.checker.evidence import History, Limits
 from islands.lab.world.scenario import Scenario, draw, kill
 from islands.lab.world.trial import limits, play
@@ -94,11 +94,3 @@ def test_smaller_limits_are_refused() -> None:
     assert rules_broken(mailbox_most=0) == ["I7"]
     assert rules_broken(budget_tokens=800) == ["I2"]
     assert rules_broken(open_rounds_max=0) == ["I5"]
-
-
-def test_tapes_of_one_seed_are_compared_to_the_byte() -> None:
-    lines = honest()[1]
-    assert first_difference(lines, lines) is None
-    other = [*lines[:7], lines[7] + b" ", *lines[8:]]
-    assert (first_difference(lines, other) or "").startswith("line 8:")
-    assert first_difference(lines, lines[:-1]) == f"{len(lines)} lines and {len(lines) - 1}"

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import pairwise
 from math import exp, inf
 
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from islands.lab.experiments.chips import Chips, Counted, Device, ElasticChips, RigidChips
-from islands.lab.experiments.fleet import Figures, overlaps, steady
+from islands.lab.experiments.fleet import Figures, FleetRun, Group, overlaps
 
 LEARNER = Chips(1024.0)
 YEAR_S = LEARNER.mtbi_s
@@ -80,7 +79,7 @@ def test_what_happens_while_no_step_is_taken_counts_all_the_same() -> None:
 
 
 def test_a_wait_of_the_learner_is_as_still_as_a_stall_of_its_chips() -> None:
-    cell = replace(steady(2), warmup_s=0.0, measured_s=60.0)
+    cell = FleetRun((Group(2),), warmup_s=0.0, measured_s=60.0)
     fleet = [Counted(until_s=60.0), Counted(until_s=60.0)]
     for counted, begins_s in zip(fleet, [(0.0, 10.0, 50.0), (0.0, 30.0, 55.0)], strict=True):
         device = ElasticChips(Chips(1.0), Told([]), counted)
@@ -93,7 +92,7 @@ def test_a_wait_of_the_learner_is_as_still_as_a_stall_of_its_chips() -> None:
 
 
 def test_whoever_never_steps_is_still_from_beginning_to_end() -> None:
-    cell = replace(steady(1), warmup_s=5.0, measured_s=10.0)
+    cell = FleetRun((Group(1),), warmup_s=5.0, measured_s=10.0)
     figures = Figures.of(cell, [[Counted(from_s=5.0, until_s=15.0)]])
     assert (figures.goodput, figures.uptime, figures.stalls_s) == (0.0, 0.0, (((5.0, 15.0),),))
 

@@ -8,7 +8,7 @@ import pytest
 from islands.cli.__main__ import main
 from islands.lab.experiments import comparison
 from islands.lab.experiments.comparison import RunKey, cells_of, period_s
-from islands.lab.experiments.fleet import FleetRun, Group, Link, lock_step, play, steady
+from islands.lab.experiments.fleet import FleetRun, Group, Link, lock_step, play
 from islands.lab.settings.fleets import ComparisonOptions, patient
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.choices import Precision, UpdatePrecision
@@ -35,8 +35,12 @@ def compared(fleets: dict[str, object], **changed: object) -> ComparisonOptions:
 def test_learners_that_wait_do_so_as_long_as_the_formula_says(
     settings: RunSettings, gbit_s: float
 ) -> None:
-    cell = replace(
-        steady(2), step_s=0.1, link=Link(0.002, gbit_s), work_s=(0.0, 0.0), settings=settings
+    cell = FleetRun(
+        (Group(2),),
+        step_s=0.1,
+        link=Link(0.002, gbit_s),
+        work_s=(0.0, 0.0),
+        settings=settings,
     )
     round_s = period_s(cell)
     played = play(replace(cell, warmup_s=2 + 6 * round_s, measured_s=8 * round_s))
@@ -45,7 +49,7 @@ def test_learners_that_wait_do_so_as_long_as_the_formula_says(
 
 
 def test_the_formula_by_hand() -> None:
-    cell = replace(steady(2), step_s=0.5, settings=LOCK, link=Link(0.0, 64.0))
+    cell = FleetRun((Group(2),), step_s=0.5, settings=LOCK, link=Link(0.0, 64.0))
     assert period_s(cell) == pytest.approx(1.5)
     decoupled = replace(cell, settings=PRESETS[Preset.DECOUPLED_DILOCO])
     assert period_s(decoupled) == pytest.approx(0.5)

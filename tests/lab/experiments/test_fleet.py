@@ -57,8 +57,8 @@ def test_the_program_costs_no_goodput(row: Row, hours: float) -> None:
 @pytest.mark.parametrize("preset", [Preset.DECOUPLED, Preset.DECOUPLED_DILOCO])
 def test_chips_that_never_fail_step_all_the_time(preset: Preset) -> None:
     """Any wait of an actor would show: goodput and uptime are 1 to a millionth."""
-    cell = replace(
-        fleet.steady(3),
+    cell = fleet.FleetRun(
+        (fleet.Group(3),),
         step_s=1.0,
         noise=0.1,
         settings=PRESETS[preset],
@@ -72,8 +72,8 @@ def test_chips_that_never_fail_step_all_the_time(preset: Preset) -> None:
 
 
 def test_learners_that_wait_for_one_another_are_down_meanwhile() -> None:
-    cell = replace(
-        fleet.steady(2),
+    cell = fleet.FleetRun(
+        (fleet.Group(2),),
         link=fleet.Link(latency_s=0.25, gbit_s=1e6),
         step_s=1.0,
         work_s=(0.0, 0.0),
@@ -105,8 +105,8 @@ def test_the_bytes_of_links_are_those_that_the_run_sends(
         update_precision=down,
         merge_moments=moments,
     )
-    cell = replace(
-        fleet.steady(2),
+    cell = fleet.FleetRun(
+        (fleet.Group(2),),
         parameters=1.5e6 * settings.fragments,
         step_s=1.0,
         link=fleet.Link(0.01, 1e6),

@@ -3,10 +3,11 @@
 import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from islands.files.growing_files import RotatingFile
-from islands.lab.faults.fleet import Fleet, HubSettings, MergedBy, Reader, Stepped, Watched, encode
+from islands.lab.faults.fleet import Fleet, HubSettings, MergedBy, Reader, Stepped, Watched
 from islands.lab.faults.victim import FOREVER_S, HANG, WrittenThrough, hang, write_through
 from islands.lab.toys.toy_workload import Accelerator
 from islands.run.hosting import process_runtime
@@ -56,7 +57,7 @@ def test_rows_are_read_as_they_come(tmp_path: Path) -> None:
         MergedBy(2.0, ("a",)),
         Stepped(3.0, "a", "p", 7, ((-100, 2),), 0.1),
     ]
-    whole = b"".join(encode(row) for row in rows)
+    whole = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
     path.write_bytes(whole[:-5])
     assert reader.read() == rows[:2]
     path.write_bytes(whole)

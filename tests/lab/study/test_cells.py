@@ -131,6 +131,11 @@ def test_a_fingerprint_is_of_all_that_matters_and_nothing_else() -> None:
         ({"a": {"run": {"seed": 3}}}, "cells.a.run.seed is set; the file decides that for all"),
         ({"a": {"sweep": {"run.nothere": [1]}}}, "unknown key cells.a.run.nothere"),
         ({"a": {"sweep": {"step_s": []}}}, "cells.a.sweep is {'step_s': []}; it must be lists"),
+        ({"a": {"joins": [{"learners": 0}]}}, "cells.a.joins.learners is 0; it must be at least 1"),
+        ({"a": {"joins": [{"at_share": 0.0}]}}, "cells.a.joins.at_share is 0.0; it must be above"),
+        ({"a": {"joins": [{"at_share": 1.0}]}}, "cells.a.joins.at_share is 1.0; it must be above"),
+        ({"a": {"joins": [{"learner": 1}]}}, "unknown key cells.a.joins.learner; did you mean"),
+        ({"a": {"joins": [{}], "data_parallel": True}}, "one learner, which nobody joins"),
         ({"a": {"sweep": {"run.seed": 3}}}, "cells.a.sweep is {'run.seed': 3}; it must be lists"),
     ],
 )

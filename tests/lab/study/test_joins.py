@@ -2,14 +2,12 @@
 
 import pytest
 
-from islands.lab.settings.study import StudyOptions
-from islands.lab.study.cells import Join, trials_of
+from islands.lab.study.cells import Join
 from islands.lab.study.trial import SPENT, decaying, hosts_of, play, stages_of
 from islands.lab.world.world import LearnerHost
 from islands.model.jax_workload import JaxWorkload
-from islands.protocol.errors import SettingsError
-from tests.lab.study.regression import TASK, Regression
-from tests.lab.study.test_trial import RUN, trial
+from tests.lab.study.regression import Regression
+from tests.lab.study.test_trial import trial
 
 SHORT = 1600
 """Tokens."""
@@ -53,22 +51,3 @@ def test_machines_are_those_of_all_that_ever_train() -> None:
     hosts = hosts_of(told, JaxWorkload(Regression()))
     assert list(hosts) == [f"learner-{index}" for index in range(4)]
     assert [host.step_s for host in hosts.values()] == pytest.approx([0.1, 0.3, 0.1, 0.1])
-
-
-@pytest.mark.parametrize(
-    ("cell", "told"),
-    [
-        ({"joins": [{"learners": 0}]}, "cells.a.joins.learners is 0; it must be at least 1"),
-        ({"joins": [{"at_share": 0.0}]}, "cells.a.joins.at_share is 0.0; it must be above 0"),
-        (
-            {"joins": [{"at_share": 1.0}]},
-            "cells.a.joins.at_share is 1.0; it must be above",
-        ),
-        ({"joins": [{}], "data_parallel": True}, "one learner, which nobody joins"),
-        ({"joins": [{"learner": 1}]}, "unknown key cells.a.joins.learner; did you mean learners?"),
-    ],
-)
-def test_joins_that_cannot_be_are_told_with_their_key(cell: dict[str, object], told: str) -> None:
-    with pytest.raises(SettingsError) as found:
-        trials_of(StudyOptions(task=TASK, run=RUN, seeds=(0,), cells={"a": cell}))
-    assert told in str(found.value)

@@ -1,7 +1,9 @@
-"""The boundaries of a trainer on an asyncio loop, usually on the virtual clock."""
+"""A learner's compute and a worker on an asyncio loop, usually on the virtual clock."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from typing import TypeVar
 
 from islands.learner.boundary import (
     Boundary,
@@ -18,6 +20,8 @@ from islands.protocol.learner.actions import EngineAction
 from islands.protocol.learner.events import TrainerReady
 from islands.protocol.settings.run import RunSettings
 from islands.tasks.data.batch_source import ASKED_AGAIN_S
+
+T = TypeVar("T")
 
 
 class InlineCompute:
@@ -142,3 +146,61 @@ class InlineCompute:
     def await_piece(self, taken: PendingPiece) -> None:
         """Report a piece of moments at once: its copy takes none of the loop's time."""
         self._post(taken.on_host())
+
+
+class InlineWorker:
+    """A worker on a virtual clock: pieces begin in order, run at once, and end after `cost_s`.
+
+    `begin` is called before each piece, and `complete` before its `done`: in between, the syncs of
+    a simulated disk last.
+    """
+
+    def __init__(
+        self,
+        cost_s: Callable[[], float],
+        begin: Callable[[], object] = lambda: None,
+        complete: Callable[[], object] = lambda: None,
+        *,
+        places: int = 1,
+    ) -> None:
+        self._places = places
+        self._cost_s = cost_s
+        self._begin = begin
+        self._complete = complete
+        self._queue: deque[Callable[[], None]] = deque()
+        self._begun: dict[int, asyncio.TimerHandle | None] = {}
+        self._pieces = 0
+        self._closed = False
+
+    def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
+        self._pieces += 1
+        number = self._pieces
+
+        def run() -> None:
+            self._begun[number] = None
+            self._begin()
+            result = work()
+            cost_s = self._cost_s()
+            loop = asyncio.get_running_loop()
+            self._begun[number] = loop.call_later(cost_s, finish, result)
+
+        def finish(result: T) -> None:
+            del self._begun[number]
+            self._complete()
+            done(result)
+            self._next()
+
+        if not self._closed:
+            self._queue.append(run)
+            self._next()
+
+    def _next(self) -> None:
+        while self._queue and len(self._begun) < self._places and not self._closed:
+            self._queue.popleft()()
+
+    def close(self) -> None:
+        """Accept no more work, and abandon what is not complete, as when the host dies."""
+        self._closed = True
+        for timer in self._begun.values():
+            if timer is not None:
+                timer.cancel()
