@@ -4,7 +4,7 @@
         cluster.ask("sbatch", "--wrap", "hostname")
         await cluster.kill_node("n2")
 
-It needs Debian's packages (`install_debian.sh`), and root, as slurmd starts jobs for their users.
+It needs `tests/install_debian.sh`, and root, as slurmd starts jobs for their users.
 Daemons run in the foreground as programs of the room, which ends them. Processes of jobs outlive
 their slurmd, so they are found by the name of their node in their environment.
 """
@@ -69,7 +69,7 @@ def missing() -> str | None:
     if os.geteuid() != 0:
         return "slurmd starts jobs for their users, so this test needs root"
     tools = [name for name in DAEMONS if shutil.which(name) is None]
-    return f"there is no {tools[0]} command (tests/engines/install_debian.sh)" if tools else None
+    return f"there is no {tools[0]} command (tests/install_debian.sh)" if tools else None
 
 
 @dataclass(slots=True)
