@@ -192,6 +192,13 @@ class NoOptimizer(Sound):
         return made.clear()  # here
 
 
+class MistypedOptimizer(Sound):
+    """Optax has no such optimizer."""
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        return optax.adamww(learning_rate)  # here
+
+
 class NoPosition(Sound):
     """Batches come alone."""
 

@@ -127,7 +127,8 @@ class Screen:
 
         task = getattr(hub.workload, "task", None)
         self.say(f"\nEverything is in {hub.settings.folder}")
-        show_next(self.console, hub.settings.folder, generates=isinstance(task, Sampler))
+        if hub.has_final_values:
+            show_next(self.console, hub.settings.folder, generates=isinstance(task, Sampler))
 
 
 def _line(status: RunStatus) -> str:

@@ -100,7 +100,10 @@ def _kind_of(given: object) -> str:
 def checked_optimizer(
     task: Task[PyTree], learning_rate: Float[Array, ""] | float
 ) -> optax.GradientTransformationExtraArgs:
-    given: object = task.optimizer(learning_rate)
+    try:
+        given: object = task.optimizer(learning_rate)
+    except Exception as error:
+        raise task_error(error, "the task's optimizer cannot be made") from error
     if not isinstance(given, optax.GradientTransformation):
         raise refused(
             location_of_return(task.optimizer),

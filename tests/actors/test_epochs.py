@@ -1,5 +1,6 @@
 """Epochs never go back, whichever of their records is flipped, cut or taken away."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,6 +36,15 @@ def slots(folder: Path) -> Slots:
 
 def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_an_older_copy_of_the_folder_is_seen_by_the_epoch_beside_it(tmp_path: Path) -> None:
+    take_epoch(slots(tmp_path))
+    shutil.copytree(tmp_path / "supervisor", tmp_path / "old")
+    used = [take_epoch(slots(tmp_path))[0] for _ in range(3)]
+    shutil.rmtree(tmp_path / "supervisor")
+    (tmp_path / "old").rename(tmp_path / "supervisor")
+    assert take_epoch(slots(tmp_path))[0] > max(used)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

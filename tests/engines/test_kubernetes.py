@@ -150,3 +150,11 @@ def test_a_cluster_that_nobody_tells_of_is_the_users_to_mend(tmp_path: Path) -> 
         engine.list()
     with pytest.raises(SettingsError, match=r"settings\.cluster is not known to kubernetes"):
         engines.make_engine("kubernetes", OF, {"cluster": "far"})
+
+
+def test_a_cluster_without_jobset_says_what_to_install(
+    api: KubernetesApi, engine: Kubernetes
+) -> None:
+    api.refuses["jobsets"] = 404, "the server could not find the requested resource"
+    with pytest.raises(engines.Unplaceable, match="JobSet is not installed there; its administ"):
+        engine.place(ISLAND)

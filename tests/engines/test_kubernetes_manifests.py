@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from collections.abc import Mapping
 from typing import Any
 
@@ -288,3 +289,17 @@ def test_without_kubectl_an_island_is_unplaceable(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(Unplaceable, match="the engine kubernetes needs the command kubectl"):
         engine.place(island())
     assert "kind: JobSet" in engine.describe(island())
+
+
+@pytest.mark.parametrize("drained", [True, False])
+def test_a_pod_whose_node_is_drained_is_not_complete(*, drained: bool) -> None:
+    (job,) = made("on CPUs")["spec"]["replicatedJobs"]
+    waits = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+    script = waits if drained else "echo ready; exit 2"
+    words = [*pod_of(job)["containers"][0]["command"], script]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as pod:
+        assert pod.stdout is not None
+        assert pod.stdout.readline() == "ready\n"
+        if drained:
+            pod.terminate()
+        assert pod.wait(20) == (143 if drained else 2)

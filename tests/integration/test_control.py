@@ -15,7 +15,7 @@ from islands.protocol.messages.control import Command, CommandAnswer, MemberFigu
 from islands.protocol.messages.membership import Refused
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.run.hosting.hub_address import HubAddress, write_hub_address
-from islands.settings.commands import OperatorOptions, StatusOptions
+from islands.settings.commands import AddOptions, OperatorOptions, StatusOptions
 from islands.settings.groups import ConnectOptions
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
@@ -67,7 +67,8 @@ class Hub:
             if not genuine:
                 body: object = Refused("operator", "not made with the run's key", retry=False)
             else:
-                body = CommandAnswer(done=True, told=f"{wish.verb} heard", members=(MEMBER,))
+                told = f"{wish.verb} {wish.target} {wish.count} heard"
+                body = CommandAnswer(done=True, told=told, members=(MEMBER,))
             status = (memoryview(self.status),) if genuine and self.status else ()
             lane = Lane.BULK if status else Lane.CONTROL
             link.send(Envelope("supervisor", link.remote, 1, body, status), lane)
@@ -81,6 +82,14 @@ async def hub(folder: Path, token: str | None = None) -> AsyncIterator[Hub]:
         yield made
     finally:
         await made.close()
+
+
+async def test_a_command_reaches_the_hub_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with hub(tmp_path):
+        assert await answered(Verb.ADD, AddOptions(folder=tmp_path, learners="site:3")) == 0
+    assert capsys.readouterr().out == "add site 3 heard\n"
 
 
 async def test_the_token_of_the_folder_opens_the_door(

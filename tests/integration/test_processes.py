@@ -158,6 +158,7 @@ async def test_a_paused_run_does_not_step_until_it_is_resumed(place: Place) -> N
     await reported(hub)
     assert {name: hub.told[name].steps for name in PAIR} == steps
     await control(room, "resume")
+    await hub.wait_until(lambda: all(members[n].phase is Phase.STEPPING for n in PAIR), LIMIT_S)
     await hub.wait_merge_of(PAIR, LIMIT_S)
     assert "goes on" in (await control(room, "status")).out
 
@@ -194,7 +195,7 @@ async def test_a_killed_learner_is_started_again_and_merges(place: Place) -> Non
     await hub.wait_until(lambda: hub.launcher.pid("learner-1") not in (None, pid), LIMIT_S)
     await hub.wait_until(lambda: times_admitted(hub) != before, LIMIT_S)
     await hub.wait_merge_of(("learner-1",), LIMIT_S)
-    assert len(logged(room.folder / "run", "evicted", name="learner-1")) == 1
+    await room.wait(lambda: len(logged(room.folder / "run", "evicted", name="learner-1")) == 1)
     assert times_admitted(hub) == {**before, "learner-1": before["learner-1"] + 1}
 
 

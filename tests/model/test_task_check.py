@@ -46,6 +46,7 @@ BROKEN = {
     "FunctionLeaf": r"output component \[0\]\['activation'\], which is not a valid JAX type",
     "TooLarge": "takes 36 TiB beside its activations",
     "NoOptimizer": "optimizer returned a NoneType; it must be an optimizer of optax",
+    "MistypedOptimizer": "has no attribute 'adamww'",
     "LossOfRows": r"the loss is float32\[2\]; it must be one floating number",
 }
 TRACED = {
@@ -74,8 +75,8 @@ def test_a_check_begins_with_the_users_line(name: str, capsys: pytest.CaptureFix
     assert re.search(BROKEN[name], first), first
 
 
-def test_a_dry_run_refuses_it_by_the_users_line(tmp_path: Path) -> None:
-    name = "WrongPositions"
+@pytest.mark.parametrize("name", ["WrongPositions", "MistypedOptimizer"])
+def test_a_dry_run_refuses_it_by_the_users_line(name: str, tmp_path: Path) -> None:
     file = RunFile(task=f"tests.broken_tasks:{name}")
     found = examine(RunOptions(file, ANY, folder=tmp_path), Common())
     assert line_of(name) in found.refused[0]

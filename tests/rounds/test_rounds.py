@@ -253,6 +253,19 @@ def test_a_flapping_link_applies_nothing_twice() -> None:
     assert model.share_of("learner-0", model.now_s - 5) >= 0.9
 
 
+@pytest.mark.parametrize("ending", ["time", "enough"])
+def test_states_are_at_rest_also_as_a_run_ends(ending: str) -> None:
+    budget_s = 15.0 if ending == "time" else None
+    model = Model(settings_of(6, 3, budget_s=budget_s), [STEP_S, STEP_S, 3 * STEP_S], journal=True)
+    model.rests = True
+    model.run(10.0)
+    if ending == "enough":
+        model.stop("enough")
+    model.run(200.0)
+    assert model.finished == ending
+    assert_balanced(model)
+
+
 def test_any_order_of_faults_ends_well(seed: int) -> None:
     """Kills, cuts, evictions and restarts in any order; then all heals, and the run ends.
 

@@ -209,6 +209,7 @@ def test_the_absent_are_ended_with_the_run() -> None:
 def test_no_round_opens_while_a_run_closes() -> None:
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.do(events.StopRequested("enough"))
+    assert bench.written(), "a hub that is killed now goes on ending"
     for _ in range(10):
         bench.step("ana")
         bench.step("ben")

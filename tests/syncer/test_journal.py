@@ -141,6 +141,12 @@ def three_commits(folder: Path) -> Path:
     return writer.commit(0, 1)
 
 
+def test_writing_goes_on_over_the_torn_record(tmp_path: Path) -> None:
+    last = three_commits(tmp_path)
+    last.write_bytes(last.read_bytes()[:-1])
+    assert Writer(tmp_path).commit(0, 1) == last
+
+
 def test_a_torn_record_costs_only_itself(tmp_path: Path) -> None:
     last = three_commits(tmp_path)
     whole = last.read_bytes()

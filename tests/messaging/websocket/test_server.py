@@ -163,6 +163,13 @@ async def test_without_the_secret_nobody_comes_in(shown: str | None) -> None:
         assert not any("wrong-wrong" in sentence for sentence in hub.reports)
 
 
+async def test_floods_of_wrong_secrets_do_not_flood_the_log() -> None:
+    async with Hub(WebsocketSettings(refusals_per_s=3)) as hub:
+        for _ in range(30):
+            await hub.request(Authorization="Bearer no")
+        assert len(hub.reports) < 30
+
+
 async def test_secret_in_the_url_is_refused_even_if_right() -> None:
     async with Hub() as hub:
         streams, answer = await hub.request("/far?token=correct-horse-battery")

@@ -66,3 +66,19 @@ def test_who_says_nothing_is_waited_for_no_longer_than_the_limit() -> None:
         errors.UnreachableError, match=rf"a.*; b did not answer within {ANSWER_S:g} s"
     ):
         asked()
+
+
+def test_who_closes_instead_is_told_in_a_sentence() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        listener = network.listen("b")
+
+        async def close() -> None:
+            (await listener.accept()).close("going down")
+
+        closing = asyncio.create_task(close())
+        with pytest.raises(errors.UnreachableError, match=r"b did not answer: .*going down"):
+            await request(network, ("a", "b"), "near", Probe(0), number_of)
+        await closing
+
+    run_virtual(main(), limit_s=100)
