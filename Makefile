@@ -63,7 +63,7 @@ wheel: ## Build the wheel, and train the demonstration from it in an environment
 		--wheel-dir build/wheel .
 	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint constraints.txt "$$(echo build/wheel/*.whl)[jax]"
-	cd build/wheel && venv/bin/islands demo --run.budget_tokens 400000 --run.total_steps 200
+	cd build/wheel && venv/bin/islands demo --tokens 400000
 
 heart: $(STAMP) ## Watch ordinary runs: is everybody merged, does the default train as well as it did?
 	$(BIN)/python -m tests.heart
