@@ -7,11 +7,12 @@ import pytest
 from islands.protocol.identities import Fate, Incarnation, Phase, Status, Version
 from islands.protocol.messages.membership import Refused
 from islands.protocol.messages.training import ContributionFate, PullFragment
+from islands.protocol.settings.choices import PaceBy
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.syncer.actions import BeginMerge, DropContribution
 from islands.protocol.syncer.events import ContributionArrived
 from islands.protocol.syncer.plausibility import Check
-from islands.protocol.syncer.rounds import Stage
+from islands.protocol.syncer.rounds import ABANDONED_KEPT, Pace, Round, Rounds, Stage
 from islands.protocol.tape.round_entries import FateTold
 from tests.syncer.bench import GOOD, Bench, opened, seeded
 
@@ -357,3 +358,12 @@ def test_two_unanswered_pulls_are_repeated_and_no_other_is_sent() -> None:
     assert set(again) == {0, 1}
     bench.answer(pulls[0])
     assert [pull.ticket.round for pull in bench.pulls()] == [2]
+
+
+def test_the_newest_abandoned_rounds_are_remembered() -> None:
+    rounds = Rounds(Pace(PaceBy.MEDIAN, 1.0), [])
+    for number in range(ABANDONED_KEPT + 3):
+        one = Round(number, 0, Version(1, 0), None, float(number), 10.0)
+        rounds.add(one)
+        rounds.abandon(one, float(number))
+    assert list(rounds.abandoned_s) == list(range(3, ABANDONED_KEPT + 3))
