@@ -196,7 +196,7 @@ def main() -> int:
     alive = []
     with (
         tempfile.TemporaryDirectory(prefix="mutants-") as folder,
-        copies(given.workers, Path(folder), "not long") as workers,
+        copies(given.workers, Path(folder)) as workers,
     ):
         for number, (broken, noticed, took_s) in enumerate(workers.map(try_one, chosen), start=1):
             verdict = noticed or "SURVIVED"

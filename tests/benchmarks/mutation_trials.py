@@ -26,6 +26,7 @@ COPIED = ("islands", "messaging", "tests", "pyproject.toml")
 OURS = frozenset({"islands", "messaging", "tests"})
 LIBRARIES = ("aiohttp", "flax", "grain", "jax", "jaxtyping", "msgspec", "numba", "optax", "scipy")
 LIMIT_S = 300
+SEEDS = 3
 PREPARED = "ignore::pytest.PytestAssertRewriteWarning"  # jaxtyping has a plugin, and is imported
 FAILED = re.compile(r"^(?:FAILED|ERROR|ImportError while loading conftest) (\S+)", re.MULTILINE)
 FORK = multiprocessing.get_context("fork")
@@ -36,12 +37,10 @@ class Copy:
 
     Args:
         folder: where it is made. Compiled kernels and bytecode are copied too.
-        marks: which tests run, as pytest's `-m` takes it.
     """
 
-    def __init__(self, folder: Path, marks: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._marks = marks
         for name in COPIED:
             source = ROOT / name
             if source.is_dir():
@@ -49,11 +48,11 @@ class Copy:
             else:
                 shutil.copy2(source, folder / name)
 
-    def run(self, tests: Sequence[str], seeds: int = 3) -> str | None:
-        """Run tests until the first fails; returns its name, or None if all pass."""
+    def run(self, tests: Sequence[str]) -> str | None:
+        """Run quick tests until the first fails; returns its name, or None if all pass."""
         output = self.folder / "output"
         command = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-W", PREPARED]
-        command += ["-m", self._marks, "--seeds", str(seeds), *tests]
+        command += ["-m", "not long", "--seeds", str(SEEDS), *tests]
         fork = FORK.Process(target=_run_pytest, args=(self.folder, command, output))
         fork.start()
         fork.join(LIMIT_S)
@@ -106,15 +105,15 @@ _copies: list[Copy] = []
 """The one of this worker."""
 
 
-def copies(workers: int, folder: Path, marks: str) -> ProcessPoolExecutor:
+def copies(workers: int, folder: Path) -> ProcessPoolExecutor:
     """Start workers that have a copy each: what runs in one finds it by `own_copy`."""
     for library in LIBRARIES:
         importlib.import_module(library)
-    return ProcessPoolExecutor(workers, FORK, initializer=_make_copy, initargs=(folder, marks))
+    return ProcessPoolExecutor(workers, FORK, initializer=_make_copy, initargs=(folder,))
 
 
-def _make_copy(folder: Path, marks: str) -> None:
-    _copies.append(Copy(Path(tempfile.mkdtemp(dir=folder)), marks))
+def _make_copy(folder: Path) -> None:
+    _copies.append(Copy(Path(tempfile.mkdtemp(dir=folder))))
 
 
 def own_copy() -> Copy:

@@ -35,7 +35,6 @@ class Desk:
         """As many as the tape tells of."""
         self.proven = True
         """Whether those who join hold the run's key."""
-        self.returns = True
         """Whether those who name an earlier incarnation hold its credential."""
         settings, restarts = (
             RunSettings(run="r", timing=timing),
@@ -66,7 +65,7 @@ class Desk:
     def join(self, name: str = "a", connection: int = 1, **changed: object) -> list[Action]:
         join = Join(PROTOCOL, "r", Role.LEARNER, name, FINGERPRINT)
         asked = replace(join, **changed)  # type: ignore[arg-type]
-        returns = asked.previous is not None and self.returns
+        returns = asked.previous is not None
         return self.handle(
             events.JoinArrived(asked, connection, proven=self.proven, returns=returns)
         )

@@ -41,6 +41,9 @@ SEED_REPEATS = 5
 """Repeated requests without a new fragment, each after twice the wait, before another learner is
 asked."""
 
+BELATED_INTERVALS = 2
+"""Steps beyond so many intervals, in a closing round, were in no value that anybody trained on."""
+
 
 def values_may_come(core: SyncerMemory, now_s: float) -> bool:
     """Return whether a file is read, a learner was asked, or members may bring what they hold."""
@@ -211,10 +214,6 @@ def journal_seed(core: SyncerMemory, seeding: Seeding, now_s: float) -> None:
     send_to_all(core, list(range(core.fragments)), now_s)
 
 
-BELATED_INTERVALS = 2
-"""Steps beyond so many intervals, in a closing round, were in no value that anybody trained on."""
-
-
 def in_time_fraction(steps: int, usual_steps: int, interval_steps: float) -> float:
     """Return the fraction of a closing contribution that fits into a few intervals.
 
@@ -376,7 +375,7 @@ def is_under_way(core: SyncerMemory, learner: LearnerRecord, fragment: int) -> b
     A newer one is not sent on top of it: the learner is to begin its turn from one value.
     """
     sent, held = learner.sent.get(fragment), learner.holds(fragment)
-    if core.settings.trigger is Trigger.PACE or core.closing is not None or sent is None:
+    if asks_all(core) or sent is None:
         return False
     if not sent.times:
         return False  # it was sent over an earlier link
