@@ -15,11 +15,11 @@ from tests.learner.bench import stand_still, stepping_by
 FIRST, SECOND = FragmentIndex(0), FragmentIndex(1)
 
 
-def asynchronous(*, waits: bool = True) -> states.Bench:
-    """A learner of two fragments, stepping on version 1.0, whose turns have four steps."""
+def asynchronous(*, waits: bool = True, interval_steps: int = 4) -> states.Bench:
+    """A learner of two fragments, stepping on version 1.0, whose turns have so many steps."""
     settings = replace(
         PRESETS[Preset.ASYNC_DILOCO],
-        interval_steps=4,
+        interval_steps=interval_steps,
         fragments=states.P,
         learner_waits=LearnerWaits.AT_TAU if waits else LearnerWaits.NEVER,
     )
@@ -65,6 +65,14 @@ def fate(fragment: FragmentIndex) -> training.ContributionFate:
     """The answer to the pull of round 0 was not applied."""
     ticket = Ticket(1, 0, states.ANA, Incarnation(1, 1))
     return training.ContributionFate(ticket, fragment, Fate.LATE, "its round was abandoned")
+
+
+def test_it_asks_at_the_step_where_its_turn_is_due() -> None:
+    bench = asynchronous(waits=False, interval_steps=65)
+    for _ in range(64):
+        bench.step()  # and a report each fourth step
+    bench.step()
+    assert [report.due for report in bench.sent(training.Progress)] == [(FIRST, SECOND)]
 
 
 def test_it_asks_where_it_stands_still_and_goes_on_with_its_own_value() -> None:

@@ -13,11 +13,12 @@ from islands.protocol.messages.control import HARDWARE_MAX, METRICS_MAX
 def test_figures_are_sums_over_the_process() -> None:
     figures = Figures("f00d")
     for steps in (1, 2):
-        step = StepFinished(steps, 8 * steps, 0.5, finite=True, leases=())
+        step = StepFinished(steps, 8 * steps, 0.75 / steps, finite=True, leases=())
         figures.stepped(step, 3.0 / steps, 0.001 * steps, 0.1, {})
     told = figures.message(bytes_up=5, bytes_down=7)
     assert (told.process, told.steps, told.tokens, told.loss) == ("f00d", 2, 16, 2.25)
-    assert told.stepping_s == pytest.approx(1.0)
+    assert told.stepping_s == pytest.approx(1.125)
+    assert told.step_time_s == 0.375  # of the last one
     assert told.waited_s == pytest.approx(0.2)
     assert (told.bytes_up, told.bytes_down) == (5, 7)
     assert sum(count for _, count in told.gap_bins) == 2

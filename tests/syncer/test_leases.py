@@ -129,6 +129,15 @@ def test_half_a_grant_lasts_through_an_outage(step_time_s: float) -> None:
     assert grant_steps(8, step_time_s) >= 8
 
 
+def test_a_shard_that_was_read_to_its_end_counts_once() -> None:
+    book = granted()
+    holder = book.holders[ANA]
+    done = Lease(0, 0, RECORDS, done=True)
+    for number in (1, 2, 3):
+        book.reported(report(ANA, number * BATCH, (done, *holder.leases[1:])))
+        assert holder.finished == 1
+
+
 def test_small_shards_are_leased_in_greater_number() -> None:
     book = granted(shards=100)
     first = Lease(0, 0, RECORDS, done=True)
@@ -292,6 +301,7 @@ def test_the_first_to_step_leaves_their_share_to_those_who_still_compile() -> No
 
 
 def test_data_has_ended_once_a_whole_pass_had_nothing() -> None:
+    assert book_of(None, shards=1).barren_passes == 0
     book = book_of(None)
     book.open(ANA, Incarnation(1, 1))
     book.reported(report(ANA, BATCH))

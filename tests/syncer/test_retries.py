@@ -124,14 +124,14 @@ def test_slow_steps_and_links_stretch_all_of_them() -> None:
 
 def test_the_longest_sample_is_remembered_for_a_while_and_then_forgotten() -> None:
     longest = Longest()
-    longest.add(1.0, 24)
+    longest.add(0.1, 24)
     for _ in range(3):
         for fragment in range(24):
-            longest.add(100.0 if fragment == 7 else 1.0, 24)
+            longest.add(100.0 if fragment == 7 else 0.1, 24)
             assert fragment < 7 or longest.value == 100.0
     for _ in range(2 * 24):
-        longest.add(1.0, 24)
-    assert longest.value == 1.0
+        longest.add(0.1, 24)
+    assert longest.value == 0.1
     longest.add(1e9, SAMPLES_LEAST)
     assert longest.value == TIME_MAX_S
     assert Longest().value is None

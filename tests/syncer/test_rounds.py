@@ -242,6 +242,28 @@ def answer_all(bench: Bench, pulls: list[PullFragment], norms: dict[str, float])
         pulls += bench.pulls()
 
 
+def test_whose_link_returns_is_not_asked_for_what_it_answered_nor_for_what_is_merging() -> None:
+    bench = seeded("ana", "ben", settings=ALL)
+    ana, _ = opened(bench)
+    bench.answer(ana)
+    bench.drop("ana")
+    bench.hello("ana")
+    assert bench.pulls() == []
+    bench.drop("ben")
+    assert len(bench.of(BeginMerge)) == 1
+    bench.hello("ben")
+    assert bench.pulls() == []
+
+
+def test_the_end_of_a_round_is_looked_for_in_time() -> None:
+    bench = seeded("ana", "ben", settings=ALL)
+    ana, _ = opened(bench)
+    bench.answer(ana)
+    (round_,) = bench.core.rounds.open.values()
+    bench.core.health.swept_s = bench.now_s + 2 * round_.timeout_s  # nothing else is due before
+    assert bench.state.deadline_s(bench.now_s) == round_.opened_s + round_.timeout_s
+
+
 def test_a_fragment_has_one_round_at_a_time() -> None:
     settings = RunSettings(interval_steps=2, fragments=2, overlap_steps=2)
     bench = seeded("ana", "ben", settings=settings)

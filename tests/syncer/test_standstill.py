@@ -6,6 +6,7 @@ import pytest
 
 from islands.protocol.identities import LearnerName, Phase, Ticket
 from islands.protocol.messages.membership import Evicted
+from islands.protocol.settings.choices import LearnerWaits
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.closing import waited_for
 from islands.protocol.syncer.events import StopRequested
@@ -143,6 +144,21 @@ def test_a_claimed_step_of_a_week_is_waited_for_no_longer_than_a_compilation() -
     bench = held_up()
     bench.record(BEN).step_s = 7 * 86400.0
     assert still_limit_s(bench.core, bench.record(BEN)) == COMPILE_S
+
+
+def test_a_round_is_due_once_who_waits_has_adopted_all() -> None:
+    settings = RunSettings(interval_steps=100, learner_waits=LearnerWaits.AT_TAU)
+    bench = seeded("ana", settings=settings, fragments=2)
+    bench.step("ana", 60)
+    bench.commit(bench.pulls())
+    bench.journal()
+    bench.learners["ana"].phase = Phase.WAITING
+    bench.report("ana")
+    assert bench.pulls() == []
+    bench.adopt("ana")
+    bench.learners["ana"].phase = Phase.WAITING
+    bench.report("ana")
+    assert len(bench.pulls()) == 1
 
 
 def test_nobody_stands_still_while_the_run_is_paused() -> None:
