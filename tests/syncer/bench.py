@@ -231,7 +231,9 @@ class Bench:
 
     def do(self, event: events.Event, *, after_s: float = 0.0) -> list[actions.Action]:
         self.now_s += after_s
+        before = self.core.changes
         self.actions = self.state.handle(event, now_s=self.now_s)
+        assert self.core.changes >= before, "rules come to rest by it"
         recount(self.core)
         return self.actions
 

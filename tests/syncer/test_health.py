@@ -97,6 +97,15 @@ def test_steps_that_go_well_end_a_streak(interval_steps: int, steps: int, *, end
     assert not watch.of_everyone([ana, LearnerName("ben")])
 
 
+def test_rounds_in_a_row_that_do_not_ask_a_learner_are_counted_from_the_first() -> None:
+    ana = seeded("ana").record("ana")
+    for count in (1, 2, 3):
+        ana.waits_unasked("its link is silent", 4.0 + count)
+        assert (ana.unasked_rounds, ana.unasked_s) == (count, 5.0)
+    ana.waits_unasked("", 9.0)
+    assert ana.unasked_rounds == 0
+
+
 def test_a_word_that_comes_twice_counts_once() -> None:
     watch, ana = Divergences(), LearnerName("ana")
     told = [watch.diverged(ana, Incarnation(1, counter), 0.0, SETTINGS) for counter in (2, 2, 1, 5)]

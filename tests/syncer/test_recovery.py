@@ -3,14 +3,15 @@
 import asyncio
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from islands.files.disk import Disk
+from islands.files.disk import Disk, RealDisk
 from islands.lab.world.disk import SimulatedDisk
 from islands.protocol.errors import DamagedError, DiskError, FencedError, JournalError, UserError
 from islands.protocol.identities import Incarnation, LearnerName
@@ -19,9 +20,10 @@ from islands.protocol.syncer.journalling import Durable, fresh, resume_run
 from islands.protocol.syncer.ledger import Book
 from islands.protocol.tape.round_entries import Extended
 from islands.run.roles import journal_disk
-from islands.syncer.journal import DISK_RETRY_S
+from islands.syncer.journal import DISK_RETRY_S, Journal, JournalWriter
 from tests.syncer.actor_bench import Room
 from tests.syncer.bench import Bench, opened, seeded
+from tests.syncer.test_journal import FRAGMENTS, Writer
 from tests.virtual import virtual
 
 SETTINGS = RunSettings(run="r", fragments=2, budget_tokens=1000, budget_s=60.0)
@@ -213,6 +215,35 @@ async def test_a_disk_that_fails_is_tried_again_and_a_damaged_journal_is_not() -
     await asyncio.sleep(1.0)
     with pytest.raises(DamagedError, match="gone"):
         start.task.result()
+
+
+class Later:
+    """A worker whose work is done when the test says so."""
+
+    def __init__(self) -> None:
+        self.works: list[Callable[[], object]] = []
+
+    def submit(self, work: Callable[[], object], _done: Callable[[Any], object]) -> None:
+        self.works.append(work)
+
+    def close(self) -> None: ...
+
+
+def test_who_is_closed_while_it_reads_reads_no_further(tmp_path: Path) -> None:
+    holder = Writer(tmp_path)
+    for fragment in range(FRAGMENTS):
+        holder.commit(fragment, 0)
+    worker, heard = Later(), list[object]()
+    journal = Journal(RealDisk(tmp_path), FRAGMENTS)
+    hear = heard.append
+    writer = JournalWriter(journal, worker, written=hear, delayed=hear, failed=hear, damaged=hear)
+    writer.take_over(hear)
+    writer.close()
+    (work,) = worker.works
+    error = work()
+    assert isinstance(error, JournalError)
+    assert "given up" in str(error)
+    assert heard == []
 
 
 def test_a_folder_has_one_journal_at_a_time(tmp_path: Path) -> None:

@@ -153,6 +153,15 @@ def test_a_base_that_is_too_old_is_replaced() -> None:
         bench.adopt("ana")
 
 
+def test_staleness_is_counted_in_versions() -> None:
+    bench = made("ana", "ben")
+    for name in ("ana", "ben", "ana", "ben"):
+        (pull,) = ask(bench, name)
+        exchange(bench, pull)
+        bench.adopt(name)
+    assert bench.core.durable.staleness_sum == 0 + 1 + 1 + 1
+
+
 @pytest.mark.parametrize("gone", ["declined", "link", "suspect", "refused"])
 def test_a_learner_that_does_not_answer_holds_nobody_up(gone: str) -> None:
     bench = made("ana", "ben")
