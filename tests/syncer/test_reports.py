@@ -118,10 +118,12 @@ def test_its_quota_goes_to_others_as_far_as_it_was_believed() -> None:
     [
         lambda p: replace(p, steps=1, tokens=BATCH),
         lambda p: replace(p, fragments=(FragmentProgress(), *p.fragments[1:])),
+        lambda p: replace(p, incarnation=Incarnation(1, 7), steps=3, tokens=3 * BATCH),
+        lambda p: replace(p, fragments=p.fragments[:1]),
     ],
-    ids=["fewer steps", "an older version"],
+    ids=["fewer steps", "an older version", "another incarnation", "fewer fragments"],
 )
-def test_an_older_report_is_ignored(change: Callable[[Progress], Progress]) -> None:
+def test_a_report_of_another_time_is_ignored(change: Callable[[Progress], Progress]) -> None:
     bench = running()
     before = bench.record("ana").progress
     told(bench, change(bench.learners["ana"].progress()))
