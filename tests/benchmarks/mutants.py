@@ -156,9 +156,14 @@ def drawn(count: int, seed: int, only: str) -> list[Mutant]:
     return [mutant(*each) for each in every[:count]]
 
 
+def folders_of(file: str) -> tuple[str, ...]:
+    (folders,) = (tests for room, tests in TESTS.items() if file.startswith(room))
+    return folders
+
+
 def tests_of(file: str) -> list[str]:
     """Return the tests that run for a file, those first that name its module."""
-    (folders,) = (tests for room, tests in TESTS.items() if file.startswith(room))
+    folders = folders_of(file)
     module = file.removesuffix(".py").replace("/", ".")
     parent, _, name = module.rpartition(".")
     near = [
@@ -181,6 +186,11 @@ def try_one(broken: Mutant) -> tuple[Mutant, str | None, float]:
     return broken, noticed, time.monotonic() - began_s
 
 
+def unbroken(folder: str) -> str | None:
+    """Run a folder's tests as they are; returns the first that fails all the same."""
+    return own_copy().run([folder])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Break the rules at random.")
     parser.add_argument("--count", type=int, default=200, help="how many mutants are drawn")
@@ -198,6 +208,9 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="mutants-") as folder,
         copies(given.workers, Path(folder)) as workers,
     ):
+        asked = sorted({*THEN, *(folder for each in chosen for folder in folders_of(each.file))})
+        for failing in filter(None, workers.map(unbroken, asked)):
+            sys.exit(f"{failing} fails though nothing is broken, so it can notice nothing")
         for number, (broken, noticed, took_s) in enumerate(workers.map(try_one, chosen), start=1):
             verdict = noticed or "SURVIVED"
             print(f"{number:3} | {broken.name} | {verdict} | {took_s:.1f} s", flush=True)

@@ -22,7 +22,12 @@ import pytest
 
 from tests.environment import ROOT
 
-COPIED = ("islands", "messaging", "tests", "pyproject.toml")
+COPIED = (
+    *("islands", "messaging", "tests", "docs", "deploy", "examples", "pyproject.toml", "Makefile"),
+    *("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "constraints.txt"),
+)
+"""All that a test may read: one that lacks its page fails, whatever was broken."""
+
 OURS = frozenset({"islands", "messaging", "tests"})
 LIBRARIES = ("aiohttp", "flax", "grain", "jax", "jaxtyping", "msgspec", "numba", "optax", "scipy")
 LIMIT_S = 300
