@@ -91,11 +91,13 @@ class RealDisk:
             raise JournalError(f"the folder {folder} cannot be made: {error}") from error
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
-        path = self._path(name)
+        path, size_bytes = self._path(name), sum(memoryview(part).nbytes for part in parts)
         try:
             if not path.parent.exists():
                 make_private(path.parent)
             with atomic_write(path) as file:
+                if size_bytes:  # a large file whose room is claimed first is written faster
+                    os.posix_fallocate(file.fileno(), 0, size_bytes)
                 for part in parts:
                     file.write(part)
         except OSError as error:
