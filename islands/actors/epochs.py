@@ -1,8 +1,9 @@
 """Epochs of a role's starts: each start takes an epoch that is higher than all before it.
 
-    epoch.a, epoch.b   two slots in the folder: the newest epoch, and the one before it
-    epoch.c            a copy of the newest; a `RealDisk` keeps it beside its folder, so it reveals
-                       that a folder is gone
+    epoch.a.safetensors    two slots in the folder: the newest epoch, and the one before it
+    epoch.b.safetensors
+    epoch.c                a copy of the newest, in the same format; a `RealDisk` keeps it beside
+                           its folder, so it reveals that a folder is gone
 
 A record that is missing or damaged counts as one higher than the known ones: it may have been the
 newest. The copy is written last, so if there is no copy and no slot is whole, the very first start

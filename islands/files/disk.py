@@ -1,4 +1,4 @@
-"""A small set of named files whose content survives a crash once it is synchronised."""
+"""A small set of named files, each of which a crash leaves whole, as it was or as it is to be."""
 
 import os
 import tempfile
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from islands.files.folder_lock import make_private
-from islands.files.whole_files import flush
+from islands.files.whole_files import atomic_write
 from islands.protocol.errors import DiskError, JournalError
 from messaging.clock import MonotonicClock
 
@@ -29,16 +29,16 @@ class DiskFile(Protocol):
 
 
 class Disk(Protocol):
-    """A small set of named files, whose content is durable only after `sync`.
+    """A small set of named files, each of which is replaced whole.
 
     Each method and those of its files raise `DiskError` if the disk is full, read-only or broken.
     """
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
-        """Replace a file's content; a crash before `sync` may lose or tear it."""
+        """Replace a file; the new one is durable when this returns.
 
-    def sync(self, name: str) -> None:
-        """Make a file's content survive a crash; after an error, nothing may be durable."""
+        A crash meanwhile, or an error, leaves either the old file or the new one, whole.
+        """
 
     def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
         """Open a file for reading from an offset; return None if there is no such file."""
@@ -91,23 +91,17 @@ class RealDisk:
             raise JournalError(f"the folder {folder} cannot be made: {error}") from error
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
-        path = self._path(name)
+        path, size_bytes = self._path(name), sum(memoryview(part).nbytes for part in parts)
         try:
             if not path.parent.exists():
                 make_private(path.parent)
-            with path.open("wb") as file:
+            with atomic_write(path) as file:
+                if size_bytes:  # a large file whose room is claimed first is written faster
+                    os.posix_fallocate(file.fileno(), 0, size_bytes)
                 for part in parts:
                     file.write(part)
         except OSError as error:
             raise DiskError(f"{path} cannot be written: {error}") from error
-
-    def sync(self, name: str) -> None:
-        path = self._path(name)
-        try:
-            flush(path, os.O_RDWR)  # over SMB, a file that is open for reading alone is not flushed
-            flush(path.parent)
-        except OSError as error:
-            raise DiskError(f"{path} cannot be flushed: {error}") from error
 
     def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
         path = self._path(name)

@@ -1,18 +1,20 @@
-"""Records that survive a crash: a name has two slots, and a torn write destroys only the older.
+"""Records that survive a crash: a name has two slots, and a new record replaces the older one.
 
-A new record overwrites the older one of the two, so a crash of the host loses the record that was
-being written, and never the one before it. A slot is used only if its digest is right. The first
-write of a name makes both slots, one of them void: so a slot that is missing later has been lost.
+A slot is a file of safetensors. A new record is written beside the older slot and renamed over it,
+so a crash of the host loses the record that was being written, and none before it; and a hard link
+to a slot keeps its content. A slot is used only if its digest is right. The first write of a name
+makes both slots, one of them void: so a slot that is missing later has been lost.
 
-    slot = magic · header length · header (JSON) · metadata · arrays · 128 bits of BLAKE3 of it all
+    NAME.a.safetensors    the arrays as tensors, and as metadata: the format, the digest, the
+    NAME.b.safetensors    record's number (`sequence`), its version, and its metadata (`books`)
 
-Arrays may be most of a host's memory, so no byte of a slot is read twice or is twice in memory: a
-head tells what a slot claims to hold, and `load` reads the rest into the arrays that it returns,
-while it computes the digest of what it reads.
+The digest is 128 bits of BLAKE3 of the whole file, with zeros in place of its own digits. Arrays
+may be most of a host's memory, so no byte of a slot is read twice or is twice in memory: a head
+tells what a slot claims to hold, and `load` reads the arrays that it returns, while it computes the
+digest of what it reads.
 """
 
-import math
-import struct
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -23,72 +25,60 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from islands.files.disk import Disk, DiskFile
+from islands.files.tensor_files import (
+    DTYPE_NAMES,
+    DTYPES,
+    HEADER_BYTES_MAX,
+    LENGTH_BYTES,
+    METADATA,
+    Tensor,
+    start_of_file,
+    tensors_bytes,
+)
 from islands.protocol.errors import JournalError
 from islands.protocol.identities import Version
 
-FORMAT = b"ISLJ"
-MAGIC = FORMAT + b"0002"
-"""First bytes of every slot; the last four change whenever older records cannot be read."""
+FORMAT = "islands-journal-3"
+"""The format of every slot; its number changes whenever older records cannot be read."""
 DIGEST_BYTES = 16
 CHUNK_BYTES = 2**22
 """Bytes of one read: they are still in the cache when the digest is computed."""
-HEADER_BYTES_MAX = 2**20
 SLOTS = ("a", "b")
 VOID = -1
 """Sequence number of a slot that was made and never written; see the module's docstring."""
-_START = len(MAGIC) + 8
+_START = f'{{"{METADATA}":{{"format":"{FORMAT}","blake3":"'.encode()
+"""How every header begins, up to the digest."""
+_FORMAT = re.compile(rb'\{"__metadata__":\{"format":"(islands-journal-\d+)"')
+_NO_DIGEST = b"0" * (2 * DIGEST_BYTES)
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Array:
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
+class _Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Metadata of a file of safetensors, which are strings, in their order."""
 
-    @property
-    def size_bytes(self) -> int:
-        try:
-            dtype = np.dtype(self.dtype)
-        except (TypeError, SyntaxError) as error:  # NumPy parses a string with a comma
-            raise ValueError(self.dtype) from error
-        if dtype.hasobject or any(length < 0 for length in self.shape):
-            raise ValueError(self.dtype, self.shape)
-        return math.prod(self.shape) * dtype.itemsize
-
-    def empty(self) -> NDArray[np.generic] | None:
-        """Allocate the array; return None if no array can have this shape and type."""
-        try:
-            return np.empty(self.shape, self.dtype)
-        except ValueError:
-            return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Header:
-    sequence: int
-    metadata_bytes: int
-    version: Version | None = None
-    arrays: tuple[_Array, ...] = ()
+    format: str
+    blake3: str
+    sequence: str
+    version: str = ""
+    books: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the slot in a file claims to hold, `content` up to the metadata; `load` verifies it."""
+    """What a slot claims to hold, up to its arrays; `load` verifies it.
+
+    `seen` is the digest of everything before the arrays, which begin at `arrays_at`.
+    """
 
     file: str
-    header: _Header
-    content: bytes
-
-    @property
-    def sequence(self) -> int:
-        """Sequence number of the record; the newer of two has the higher one."""
-        return self.header.sequence
-
-    @property
-    def version(self) -> Version | None:
-        return self.header.version
+    sequence: int
+    version: Version | None
+    books: str
+    tensors: dict[str, Tensor]
+    digest: str
+    seen: blake3
+    arrays_at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +148,9 @@ class Slots:
     def write_alone(self, file: str, sequence: int, metadata: bytes = b"") -> None:
         """Write a record that has no second slot; durable when this returns."""
         self._disk.write(file, _parts(sequence, metadata, None, {}))
-        self._disk.sync(file)
 
     def void(self, file: str) -> None:
-        """Overwrite a slot with a valid one that holds no record; durable when this returns."""
+        """Replace a slot by a valid one that holds no record; durable when this returns."""
         self.write_alone(file, VOID)
 
     def _is_there(self, name: str) -> bool:
@@ -171,48 +160,50 @@ class Slots:
         return file is not None
 
     def other_format(self, names: Iterable[str]) -> str | None:
-        """Return the magic of these names' slots, if another version wrote all that exist."""
-        written = {self._magic(file) for name in names for file in _files(name)}
-        others = sorted(one for one in written if one.startswith(FORMAT) and one != MAGIC)
-        return others[-1].decode(errors="replace") if others and MAGIC not in written else None
+        """Return the format of these names' slots, if another version wrote all that exist."""
+        written = {self._format(file) for name in names for file in _files(name)}
+        others = sorted(written - {FORMAT, ""})
+        return others[-1] if others and FORMAT not in written else None
 
-    def _magic(self, name: str) -> bytes:
-        file = self._disk.open(name)
+    def _format(self, name: str) -> str:
+        file = self._disk.open(name, LENGTH_BYTES)
         if file is None:
-            return b""
+            return ""
         with closing(file):
-            start = bytearray(len(MAGIC))
+            start = bytearray(len(_START))
             file.read_into(memoryview(start))
-            return bytes(start)
+        stated = _FORMAT.match(start)
+        return "" if stated is None else stated[1].decode()
 
     def load(self, head: Head) -> Record | None:
         """Read and verify a slot's record; return None if it is not whole."""
-        header, digest = head.header, blake3(head.content)
-        file = self._disk.open(head.file, len(head.content))
+        seen = head.seen.copy()
+        arrays = self._arrays(head, seen.update) if head.tensors else {}
+        if arrays is None or _digits(seen) != head.digest:
+            return None
+        return Record(head.sequence, head.version, head.books.encode(), arrays)
+
+    def _arrays(
+        self, head: Head, seen: Callable[[memoryview], object]
+    ) -> dict[str, NDArray[np.generic]] | None:
+        file = self._disk.open(head.file, head.arrays_at)
         if file is None:
             return None
+        arrays: dict[str, NDArray[np.generic]] = {}
         with closing(file):
-            metadata = bytearray(header.metadata_bytes)
-            if not self._fill(file, memoryview(metadata), digest.update):
-                return None
-            arrays: dict[str, NDArray[np.generic]] = {}
-            for stated in header.arrays:
-                array = stated.empty()
-                if array is None or not self._fill(file, _bytes_of(array), digest.update):
+            for name, tensor in head.tensors.items():
+                array = _empty(tensor)
+                if array is None or not self._fill(file, _bytes_of(array), seen):
                     return None
-                arrays[stated.name] = array
-            stated_digest = bytearray(DIGEST_BYTES)
-            file.read_into(memoryview(stated_digest))
-        if digest.digest(length=DIGEST_BYTES) != stated_digest:
-            return None
-        return Record(header.sequence, header.version, bytes(metadata), arrays)
+                arrays[name] = array
+        return arrays
 
     def held(self, name: str) -> list[Record]:
         """Return the records of a name that are whole, two at most."""
         return [record for record in map(self.load, self.heads(name)) if record is not None]
 
     def keep(self, name: str, head: Head | None) -> None:
-        """Make the next write overwrite the slot other than `head`'s; either if `head` is None.
+        """Make the next write replace the slot other than `head`'s; either if `head` is None.
 
         With this the first write need not find out which slot is older.
         """
@@ -232,7 +223,7 @@ class Slots:
         version: Version | None = None,
         arrays: Arrays | None = None,
     ) -> None:
-        """Write a record over the older one of its name; durable when this returns."""
+        """Replace the older record of a name; the new one is durable when this returns."""
         known = self._known(name)
         older = min(known, key=lambda file: (known[file], file))
         if name not in self._paired:
@@ -240,9 +231,7 @@ class Slots:
                 if file != older and not self._is_there(file):
                     self.void(file)
             self._paired[name] = None
-        known[older] = VOID
         self._disk.write(older, _parts(sequence, metadata, version, arrays or {}))
-        self._disk.sync(older)
         known[older] = sequence
 
     def _known(self, name: str) -> dict[str, int]:
@@ -258,19 +247,16 @@ class Slots:
         if file is None:
             return None
         with closing(file):
-            start = bytearray(_START)
-            if file.read_into(memoryview(start)) < _START or start[: len(MAGIC)] != MAGIC:
+            length = bytearray(LENGTH_BYTES)
+            if file.read_into(memoryview(length)) < LENGTH_BYTES:
                 return None
-            (length,) = struct.unpack("<Q", start[len(MAGIC) :])
-            if length > HEADER_BYTES_MAX:
+            header_bytes = int.from_bytes(length, "little")
+            if header_bytes > min(file.size, HEADER_BYTES_MAX):
                 return None
-            text = bytearray(length)
-            if file.read_into(memoryview(text)) < length:
+            header = bytearray(header_bytes)
+            if file.read_into(memoryview(header)) < header_bytes:
                 return None
-            header = _decoded(text)
-            if header is None or _size_bytes(header, length) != file.size:
-                return None
-            return Head(name, header, bytes(start + text))
+            return _decoded(name, length, header, file.size)
 
     def _fill(
         self, file: DiskFile, buffer: memoryview, seen: Callable[[memoryview], object]
@@ -287,41 +273,74 @@ class Slots:
 
 
 def _files(name: str) -> tuple[str, ...]:
-    return tuple(f"{name}.{slot}" for slot in SLOTS)
+    return tuple(f"{name}.{slot}.safetensors" for slot in SLOTS)
+
+
+def name_of(file: str) -> str:
+    """Return the name whose record a file holds."""
+    return file.partition(".")[0]
 
 
 def _parts(
     sequence: int, metadata: bytes, version: Version | None, arrays: Arrays
 ) -> list[bytes | memoryview]:
-    """Return the whole content of a slot, digest included."""
-    named = sorted(arrays.items())
-    described = tuple(_Array(key, array.dtype.str, array.shape) for key, array in named)
-    header = msgspec.json.encode(_Header(sequence, len(metadata), version, described))
-    parts: list[bytes | memoryview] = [MAGIC, struct.pack("<Q", len(header)), header, metadata]
-    parts += [_bytes_of(np.ascontiguousarray(array)) for _, array in named]
-    digest = blake3()
-    for part in parts:
+    """Return the whole content of a slot; the arrays of the largest elements come first.
+
+    So each array begins at a multiple of its elements' size, as some readers want.
+    """
+    named = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
+    for name, array in named:
+        if array.dtype not in DTYPE_NAMES:
+            raise JournalError(f"safetensors cannot hold {name}, an array of {array.dtype}")
+    text = "" if version is None else str(version)
+    stated = _Metadata(FORMAT, _NO_DIGEST.decode(), str(sequence), text, metadata.decode())
+    start = start_of_file(stated, ((name, array.dtype, array.shape) for name, array in named))
+    if len(start) > HEADER_BYTES_MAX:
+        raise JournalError(
+            f"a record of the journal has {len(start):,} bytes beside its arrays, above the "
+            f"{HEADER_BYTES_MAX:,} of safetensors: set fragments to fewer, or start fewer learners"
+        )
+    data = [_bytes_of(np.ascontiguousarray(array)) for _, array in named]
+    digest = blake3(start)
+    for part in data:
         digest.update(part)
-    return [*parts, digest.digest(length=DIGEST_BYTES)]
+    at = LENGTH_BYTES + len(_START)
+    return [start[:at], _digits(digest).encode(), start[at + len(_NO_DIGEST) :], *data]
+
+
+def _digits(digest: blake3) -> str:
+    return digest.hexdigest(length=DIGEST_BYTES)
 
 
 def _bytes_of(array: NDArray[np.generic]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _decoded(text: bytearray) -> _Header | None:
-    try:
-        return msgspec.json.decode(text, type=_Header)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+def _decoded(file: str, length: bytearray, header: bytearray, size_bytes: int) -> Head | None:
+    """Return the head of a slot of this size; None if its header is not one of that."""
+    if not header.startswith(_START):
         return None
-
-
-def _size_bytes(header: _Header, header_bytes: int) -> int | None:
-    """Return the size of a whole slot with this header; None if the header is impossible."""
     try:
-        arrays_bytes = sum(array.size_bytes for array in header.arrays)
+        parts = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
+        metadata = msgspec.json.decode(parts.pop(METADATA), type=_Metadata)
+        tensors = {name: msgspec.json.decode(raw, type=Tensor) for name, raw in parts.items()}
+        sequence = int(metadata.sequence)
+        version = Version.parse(metadata.version) if metadata.version else None
+    except ValueError:  # such as msgspec's errors, and that of text which is no UTF-8
+        return None
+    arrays_bytes, arrays_at = tensors_bytes(tensors.values()), LENGTH_BYTES + len(header)
+    if arrays_bytes is None or arrays_at + arrays_bytes != size_bytes:
+        return None
+    header[len(_START) : len(_START) + len(_NO_DIGEST)] = _NO_DIGEST
+    seen = blake3(length)
+    seen.update(header)
+    books, digest = metadata.books, metadata.blake3
+    return Head(file, sequence, version, books, tensors, digest, seen, arrays_at)
+
+
+def _empty(tensor: Tensor) -> NDArray[np.generic] | None:
+    """Allocate an array; return None if no array can have this shape."""
+    try:
+        return np.empty(tensor.shape, DTYPES[tensor.dtype])
     except ValueError:
         return None
-    if header.metadata_bytes < 0:
-        return None
-    return _START + header_bytes + header.metadata_bytes + arrays_bytes + DIGEST_BYTES

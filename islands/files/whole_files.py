@@ -9,7 +9,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -23,20 +23,25 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """Open a new file that replaces the one at `path` when the block ends without an error.
 
     A crash, or a power loss, leaves either the old file or the new one, whole; after the block it
-    leaves the new one.
+    leaves the new one. An error leaves no part of the new one: the disk may be full.
     """
     fresh = path.with_name(f".{path.name}.new")  # hidden: a user may have a file of any other name
-    with fresh.open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    try:
+        with fresh.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            fresh.unlink()
+        raise
     flush(path.parent)
 
 
-def flush(path: Path, flags: int = os.O_RDONLY) -> None:
-    """Make a file, or the names in a folder, survive a power loss."""
-    handle = os.open(path, flags)
+def flush(folder: Path) -> None:
+    """Make the names in a folder survive a power loss."""
+    handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -30,6 +30,12 @@ class Version(Compact, frozen=True, order=True):
     def __str__(self) -> str:
         return f"{self.epoch}.{self.number}"
 
+    @classmethod
+    def parse(cls, text: str) -> "Version":
+        """Return the version of this text, which `str` made; raise a ValueError for any other."""
+        epoch, number = map(int, text.split("."))
+        return cls(epoch, number)
+
 
 class FinalVersions(msgspec.Struct, frozen=True):
     """The versions of all fragments, in their order, that are published at one moment.

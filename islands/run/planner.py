@@ -23,6 +23,7 @@ from islands.protocol.syncer.stability import overlong_because
 
 SNAPSHOTS_PER_FRAGMENT = 2
 SLOTS = 2
+"""Records of each fragment on the syncer's disk; one more is there while it is being written."""
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 SHARE_VALUES = 2
 """A learner that gossips sends φ and φ − θ to each neighbour."""
@@ -127,6 +128,7 @@ def estimate(
     outer = value * state_values(settings.outer)
     sent, least, published = _wire_bytes(layout, settings)
     left = value if settings.update_precision.of_increments else 0
+    written = value + outer + left
     rounds_open = settings.open_rounds_max(fragments)
     trainable = sum(prod(leaf.shape) * DTYPE_BYTES.get(leaf.dtype, 4) for leaf in layout.leaves)
     at_once = sum(sorted(sizes)[-rounds_open:])
@@ -160,9 +162,9 @@ def estimate(
         up_per_step=(shared or sum(sent)) / settings.interval_steps,
         up_per_step_least=(shared or min(sum(sent), sum(least))) / settings.interval_steps,
         down_per_step=(shared or sum(published)) / settings.interval_steps,
-        disk_per_round=(value + outer + left) // fragments,
-        disk_per_step=0.0 if neighbours else (value + outer + left) / settings.interval_steps,
-        disk_bytes=SLOTS * (value + outer + left),
+        disk_per_round=written // fragments,
+        disk_per_step=0.0 if neighbours else written / settings.interval_steps,
+        disk_bytes=SLOTS * written + written // fragments,
         pace_s=settings.round_interval_steps(fragments) * (step_time_s or 1.0),
         rounds_open=rounds_open,
         exchange_bytes=max(sent) + max(published),

@@ -4,7 +4,7 @@ Protocol §8.3 has what a record holds and how it is read (`slots.py` has the sl
 epoch is not the newest on the disk is fenced: it checks this before every write, and again after
 it. A newer syncer takes its epoch before it reads, so either it reads the record, or the older one
 learns that nobody may hear of it. Such a record gives way to the newer syncer's record of that
-number. Only a lock keeps a write that stalls for longer than the whole takeover from overwriting a
+number. Only a lock keeps a write that stalls for longer than the whole takeover from replacing a
 slot that the newer syncer has written meanwhile.
 
 A worker writes record after record. A disk that is full, or fails, is tried again every
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from islands.actors.epochs import COPY, EPOCH, known_epochs, newest_epoch, take_epoch
 from islands.actors.ports import Worker
 from islands.files.disk import Disk
-from islands.files.slots import MAGIC, Arrays, Head, Record, Slots
+from islands.files.slots import FORMAT, Arrays, Head, Record, Slots, name_of
 from islands.protocol.errors import DamagedError, DiskError, FencedError, IslandsError, JournalError
 from islands.protocol.identities import Version
 from islands.protocol.syncer.journalling import Durable
@@ -69,7 +69,7 @@ class Journal:
         """Take a new epoch, which fences an older syncer, then read what was committed."""
         other = self._slots.other_format([EPOCH, METADATA, *self._names])
         if other is not None:
-            raise written_by_another(f"its records are {other}, not {MAGIC.decode()}")
+            raise written_by_another(f"its records are {other}, not {FORMAT}")
         if not self.epoch:
             self._begin_first()
         recovered = self.recover()
@@ -167,7 +167,7 @@ class Journal:
 
     def _require_new(self) -> None:
         """Check that a new run tore one record at most; its first one makes both its slots."""
-        names = {file.rpartition(".")[0] for file in self._torn}
+        names = {name_of(file) for file in self._torn}
         if len(names) > 1:
             raise DamagedError(
                 f"the journal holds no run any more, and {', '.join(sorted(self._torn))} are not "

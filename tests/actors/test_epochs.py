@@ -25,6 +25,7 @@ def cut(path: Path) -> None:
     path.write_bytes(content[: len(content) // 2])
 
 
+BOTH = ("epoch.a.safetensors", "epoch.b.safetensors")
 DAMAGES: list[Damage] = [flip, cut, Path.unlink]
 
 
@@ -57,7 +58,7 @@ def test_no_epoch_is_taken_twice(tmp_path: Path, damage: Damage, starts: int) ->
         path = files(folder)[number]
         damage(path)
         epoch, known = take_epoch(slots(folder))
-        assert known.damaged == ("epoch.c" if path.suffix == ".epoch" else path.name,)
+        assert known.damaged == (COPY if path.suffix == ".epoch" else path.name,)
         assert epoch > max(used)
         again, known = take_epoch(slots(folder))
         assert (again, known.damaged) == (epoch + 1, ())
@@ -70,7 +71,7 @@ def test_a_folder_that_is_gone_is_seen_by_the_copy_beside_it(tmp_path: Path, sta
         path.unlink()
     known = known_epochs(slots(tmp_path))
     assert known.gone
-    assert known.damaged == ("epoch.a", "epoch.b")
+    assert known.damaged == BOTH
     assert take_epoch(slots(tmp_path))[0] > max(used)
     assert not known_epochs(slots(tmp_path)).gone
 
@@ -89,7 +90,7 @@ def test_a_first_start_that_was_killed_while_it_wrote_has_used_none(tmp_path: Pa
         cut(path)
     epoch, known = take_epoch(slots(tmp_path))
     assert epoch >= 1
-    assert known.damaged == ("epoch.a", "epoch.b", "epoch.c")
+    assert known.damaged == (*BOTH, COPY)
     assert take_epoch(slots(tmp_path))[0] > epoch
 
 
@@ -98,7 +99,7 @@ def test_epochs_that_nobody_knows_are_not_guessed(tmp_path: Path) -> None:
     for path in files(tmp_path):
         flip(path)
     before = {path: path.read_bytes() for path in files(tmp_path)}
-    with pytest.raises(DamagedError, match=r"none of epoch\.a, epoch\.b, epoch\.c is whole"):
+    with pytest.raises(DamagedError, match=f"none of {', '.join((*BOTH, COPY))} is whole"):
         take_epoch(slots(tmp_path))
     assert {path: path.read_bytes() for path in files(tmp_path)} == before
 
@@ -108,9 +109,9 @@ def test_epochs_that_nobody_knows_are_not_guessed(tmp_path: Path) -> None:
     [
         (KnownEpochs((), ()), 1, 1),
         (KnownEpochs((3, 2, 3), ()), 1, 4),
-        (KnownEpochs((2,), ("epoch.a",)), 1, 4),
+        (KnownEpochs((2,), BOTH[:1]), 1, 4),
         (KnownEpochs((2,), ()), 2**40, 2**40),
-        (KnownEpochs((), ("epoch.a",)), 7, 7),
+        (KnownEpochs((), BOTH[:1]), 7, 7),
     ],
 )
 def test_the_next_epoch(known: KnownEpochs, at_least: int, epoch: int) -> None:

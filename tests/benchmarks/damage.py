@@ -48,7 +48,7 @@ NAMED_AS = {
     "journal": "the journal is gone",
     "journal.epoch": "epoch.c",
     "key": "the run's key is not",
-    "supervisor": "epoch.a",
+    "supervisor": "epoch.a.safetensors",
     "supervisor.epoch": "epoch.c",
     "token": "the run's token is not",
 }

@@ -1,11 +1,12 @@
 """Sealed files of a run tell whether they are whole."""
 
+import errno
 import json
 from pathlib import Path
 
 import pytest
 
-from islands.files.whole_files import read_sealed, sealed, unsealed, write_sealed
+from islands.files.whole_files import atomic_write, read_sealed, sealed, unsealed, write_sealed
 from islands.protocol.errors import DamagedError, UserError
 
 CONTENT = b'{\n  "run": "one",\n  "seed": 0,\n  "budget_tokens": null\n}\n'
@@ -25,6 +26,21 @@ def test_every_flipped_bit_and_every_cut_is_seen() -> None:
             assert unsealed(bytes(damaged)) is None, (place, bit)
         assert unsealed(whole[:place]) is None, place
     assert unsealed(whole + b"\n") is None
+
+
+def test_an_error_leaves_the_old_file_and_no_part_of_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def fail() -> None:
+        with atomic_write(path) as file:
+            file.write(b"new")
+            raise OSError(errno.ENOSPC, "no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        fail()
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_file_is_read_back_or_named(tmp_path: Path) -> None:

@@ -499,7 +499,7 @@ async def test_a_hub_is_ready_once_its_syncer_has_read_its_journal(tmp_path: Pat
             )
             await room.wait(ready)
             assert heard[0] == "STATUS=starting"
-            assert (tmp_path / "run" / "journal" / "epoch.a").exists()
+            assert (tmp_path / "run" / "journal" / "epoch.a.safetensors").exists()
             assert (tmp_path / "run" / "hub.json").exists()
 
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.files.disk import DiskFile, RealDisk
-from islands.files.slots import CHUNK_BYTES, DIGEST_BYTES
+from islands.files.slots import CHUNK_BYTES
 from islands.protocol.errors import JournalError
 from islands.protocol.identities import Version
 from islands.protocol.settings.run import RunSettings
@@ -21,7 +21,6 @@ FRAGMENTS = 6
 ELEMENTS = 400_000
 FRAGMENT_BYTES = 2 * 4 * ELEMENTS
 STATE_BYTES = FRAGMENTS * FRAGMENT_BYTES
-HEAD_BYTES_MAX = 400
 
 
 class CountedFile:
@@ -92,16 +91,17 @@ def test_every_byte_of_the_state_is_read_once(tmp_path: Path) -> None:
     disk = CountingDisk(tmp_path)
     assert numbers(Journal(disk, FRAGMENTS).recover()) == [1.0] * FRAGMENTS
     for fragment in range(FRAGMENTS):
-        newer, older = f"fragment-{fragment:05d}.b", f"fragment-{fragment:05d}.a"
+        newer, older = (f"fragment-{fragment:05d}.{slot}.safetensors" for slot in "ba")
         assert disk.read_bytes[newer] == (tmp_path / newer).stat().st_size
-        assert 0 < disk.read_bytes[older] < HEAD_BYTES_MAX
+        header_bytes = (tmp_path / older).stat().st_size - FRAGMENT_BYTES
+        assert disk.read_bytes[older] == header_bytes
 
 
 def test_a_torn_newest_record_is_read_once_too(tmp_path: Path) -> None:
     Writer(tmp_path)
-    newest = tmp_path / f"fragment-{FRAGMENTS - 1:05d}.b"
+    newest = tmp_path / f"fragment-{FRAGMENTS - 1:05d}.b.safetensors"
     whole = bytearray(newest.read_bytes())
-    whole[-DIGEST_BYTES - 1] ^= 1
+    whole[-1] ^= 1
     newest.write_bytes(whole)
     disk = CountingDisk(tmp_path)
     assert numbers(Journal(disk, FRAGMENTS).recover()) == [1.0] * (FRAGMENTS - 1) + [0.0]

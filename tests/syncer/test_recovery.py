@@ -201,7 +201,7 @@ class Failing(SimulatedDisk):
 @virtual
 async def test_a_disk_that_fails_is_tried_again_and_a_damaged_journal_is_not() -> None:
     disk = Failing(random.Random(0))
-    disk.error = DiskError("fragment-00000.a cannot be written: input/output error")
+    disk.error = DiskError("fragment-00000.a.safetensors cannot be written: input/output error")
     start = Start(disk)
     await asyncio.sleep(100 * DISK_RETRY_S)
     assert not start.task.done()

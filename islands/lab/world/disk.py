@@ -1,10 +1,10 @@
-"""A disk in memory that fails as real disks do, and loses or tears unsynced writes in a crash.
+"""A disk in memory that fails as real disks do, and loses in a crash what was not durable.
 
-A sync within a worker's piece of work takes as long as that work: it is complete when the worker
-calls `settle`. Any other sync blocks its host, and so is complete when it returns. A crash keeps,
-loses or tears every write that was not synced by then, as the seed decides.
+A write within a worker's piece of work takes as long as that work: it is durable when the worker
+calls `settle`. Any other write blocks its host, and so is durable when it returns. After a crash a
+file whose write was not durable by then is the old one or the new one, as the seed decides.
 
-A disk without space keeps the beginning of what is written: the old content of that file is gone.
+A disk without space has no room for a new file, so the old one stays.
 """
 
 import random
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from io import BytesIO
 
 from islands.files.disk import DiskFile
-from islands.files.slots import Slots
+from islands.files.slots import Slots, name_of
 from islands.protocol.errors import DiskError
 
 
@@ -39,23 +39,16 @@ class SimulatedDisk:
         self._rng = rng
         self.was_bad = False
         self._durable: dict[str, bytes] = {}
-        self._cached: dict[str, bytes] = {}
-        self._syncing: dict[str, bytes] = {}
+        self._written: dict[str, bytes] = {}
         self._working = False
         self._shared = False
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
+        """Replace a file, durably at once, or at `settle` while a worker is at work."""
         self._check_device(name)
-        content = b"".join(parts)
         if self.full:
-            self._cached[name] = content[: self._rng.randrange(len(content) + 1)]
             raise DiskError(f"{name} cannot be written: no space left on the simulated disk")
-        self._cached[name] = content
-
-    def sync(self, name: str) -> None:
-        """Make a file durable: at once, or at `settle` while a worker is at work."""
-        self._check_device(name)
-        self._syncing[name] = self._cached[name]
+        self._written[name] = b"".join(parts)
         if self._shared:  # another host sees it from now on, so it cannot become durable later
             self._settle_files()
         elif not self._working:
@@ -64,7 +57,7 @@ class SimulatedDisk:
     def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
         """Open a file as the host sees it now; None if there is none."""
         self._check_device(name)
-        content = self._cached.get(name, self._durable.get(name))
+        content = self._written.get(name, self._durable.get(name))
         if content is None:
             return None
         file = SimulatedFile(content)
@@ -75,12 +68,12 @@ class SimulatedDisk:
         """It has no lock to release, like a network file system without locks."""
 
     @property
-    def syncing(self) -> bool:
-        """Whether a sync is under way, which a crash now would interrupt."""
-        return bool(self._syncing)
+    def writing(self) -> bool:
+        """Whether a write is under way, which a crash now would interrupt."""
+        return bool(self._written)
 
     def begin_work(self) -> None:
-        """Begin a worker's piece of work, whose syncs are complete only at `settle`."""
+        """Begin a worker's piece of work, whose writes are durable only at `settle`."""
         self._working = True
 
     def settle(self) -> None:
@@ -88,15 +81,12 @@ class SimulatedDisk:
         self._working = False
 
     def _settle_files(self) -> None:
-        self._durable.update(self._syncing)
-        for name, content in self._syncing.items():
-            if self._cached.get(name) is content:  # from now on, what another host writes counts
-                del self._cached[name]
-        self._syncing.clear()
+        self._durable.update(self._written)
+        self._written.clear()
 
     def mounted(self, rng: random.Random) -> "SimulatedDisk":
-        """Return the same disk as another host sees it, with a cache of its own."""
-        self._settle_files()  # another host sees what is being synced, as it sees a cache
+        """Return the same disk as another host sees it, with writes of its own."""
+        self._settle_files()  # another host sees what is being written, as it sees a cache
         other = SimulatedDisk(rng)
         other._durable = self._durable
         self._shared = other._shared = True
@@ -113,7 +103,7 @@ class SimulatedDisk:
         """
         slots = Slots(self)
         spare: list[str] = []
-        for name in sorted({file.rpartition(".")[0] for file in self._durable}):
+        for name in sorted({name_of(file) for file in self._durable}):
             heads = [head for head in slots.heads(name) if slots.load(head) is not None]
             if len(heads) > 1:
                 spare.append(min(heads, key=lambda head: head.sequence).file)
@@ -135,26 +125,18 @@ class SimulatedDisk:
     def restore(self, copy: dict[str, bytes]) -> None:
         self._durable.clear()
         self._durable.update(copy)
-        self._cached.clear()
-        self._syncing.clear()
+        self._written.clear()
 
-    def crash(self) -> list[str]:
-        """Crash the host: each write that is not durable is kept, lost or torn; returns which."""
-        faults = dict[str, None]()
-        for name in sorted(self._cached):
-            before, written = self._durable.get(name, b""), self._cached[name]
-            if before == written:
+    def crash(self) -> bool:
+        """Crash the host, which keeps or loses each write under way; return whether one is lost."""
+        lost = False
+        for name, written in sorted(self._written.items()):
+            if self._durable.get(name) == written:
                 continue
-            outcome = self._rng.random()
-            if outcome < 1 / 3:
+            if self._rng.random() < 1 / 2:
                 self._durable[name] = written
-            elif outcome < 2 / 3 and written:
-                torn_at = self._rng.randrange(len(written))
-                self._durable[name] = written[:torn_at] + before[torn_at:]
-                faults["torn write"] = None
             else:
-                faults["lost write"] = None
-        self._cached.clear()
-        self._syncing.clear()
+                lost = True
+        self._written.clear()
         self._working = False
-        return sorted(faults)
+        return lost

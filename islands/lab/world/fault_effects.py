@@ -52,9 +52,9 @@ def _kill(injection: Injection, _usual: Route) -> Effects:
 
 
 async def kill(world: World, names: tuple[str, ...], *, silent: bool, wait_s: float) -> None:
-    """Kill processes, if possible in the middle of a sync of the syncer's disk."""
+    """Kill processes, if possible in the middle of a write to the syncer's disk."""
     for _ in range(round(wait_s / WRITE_LOOK_S)):
-        if world.disks[SYNCER].syncing:
+        if world.disks[SYNCER].writing:
             break
         await asyncio.sleep(WRITE_LOOK_S)
     died = [name for name in names if await world.kill(name, silent=silent)]

@@ -326,9 +326,9 @@ class World:
         return await self.processes.killed(name)
 
     def lose_unsynced(self, name: str) -> None:
-        """Crash a host's disk, which loses or tears its unsynced writes; record each such fault."""
-        for fault in self.disks[name].crash() if name in self.disks else ():
-            self.note(Fault(fault, [name]))
+        """Crash a host's disk, which may lose what is being written; record that fault."""
+        if name in self.disks and self.disks[name].crash():
+            self.note(Fault("lost write", [name]))
 
     async def kill_all(self) -> None:
         for name in sorted(self.processes.names()):

@@ -8,7 +8,6 @@ another, so a large file is not in memory twice.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,8 +15,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from islands.files.tensor_files import DTYPES, start_of_file
 from islands.files.whole_files import atomic_write, open_plain
-from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, VALUE_BYTES, Layout
+from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, Layout
 from islands.protocol.errors import DiskError, UserError
 from islands.protocol.identities import FinalVersions
 from islands.settings.run_spec import RunSpec
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 FINAL_FILE = "final.safetensors"
-HEADER_MULTIPLE = 8
+FLOAT32 = DTYPES["F32"]
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 NAMES_TOLD = 3
 NOT_WRITTEN = "; a run writes it when it ends or is stopped"
@@ -80,23 +80,13 @@ def _write(
     arrays: Iterable[NDArray[np.float32]],
     metadata: dict[str, str],
 ) -> None:
-    """Write tensors as they come, in the order of their shapes, so that not all are in memory.
-
-    A file of safetensors is the length of its header (64 bits, little-endian), the header (JSON,
-    filled up with spaces to a multiple of 8 bytes), and the tensors one behind the other.
-    """
-    header: dict[str, object] = {"__metadata__": metadata}
-    end = 0
-    for name, shape in shapes.items():
-        start, end = end, end + VALUE_BYTES * prod(shape)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": (start, end)}
-    encoded = json.dumps(header).encode()
-    encoded += b" " * (-len(encoded) % HEADER_MULTIPLE)
+    """Write tensors as they come, in the order of their shapes, so that not all are in memory."""
+    start = start_of_file(metadata, ((name, FLOAT32, shape) for name, shape in shapes.items()))
     try:
         with atomic_write(path) as file:
-            file.write(len(encoded).to_bytes(8, "little") + encoded)
+            file.write(start)
             for array in arrays:
-                file.write(np.ascontiguousarray(array, "<f4").reshape(-1).view(np.uint8).data)
+                file.write(np.ascontiguousarray(array, FLOAT32).reshape(-1).view(np.uint8).data)
     except OSError as error:
         raise DiskError(f"{path} cannot be written: {error}") from error
 

@@ -1,7 +1,7 @@
 """Read the newest published values of a run, and its model with these values, from its folder.
 
 The run may have ended, may have been killed, or may go on meanwhile: the journal is read without
-its lock, and each fragment is read again if its record is overwritten just then. Every fragment is
+its lock, and each fragment is read again if its record is replaced just then. Every fragment is
 taken at its newest durable version, so fragments may be of different moments, as they are at a
 learner. A folder without a journal, such as a copy, has the exported file.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.files.disk import RealDisk
-from islands.files.slots import MAGIC, Record, Slots
+from islands.files.slots import FORMAT, Record, Slots
 from islands.model.interfaces import Workload
 from islands.model.workload import load_workload
 from islands.protocol.errors import DamagedError, UserError
@@ -29,7 +29,7 @@ from islands.syncer.journal import METADATA, decode, fragment_names, written_by_
 from islands.tasks.factory import allowed_by, search_data
 
 READS_MOST = 32
-"""How often a record is read that is overwritten each time before it has been read."""
+"""How often a record is read that is replaced each time before it has been read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _journalled(folder: Path, spec: RunSpec, plan: RunPlan) -> RunValues | None:
     slots, names = Slots(RealDisk(folder)), fragment_names(len(plan.layout.fragments))
     other = slots.other_format([METADATA, *names])
     if other is not None:
-        raise written_by_another(f"its records are {other}, not {MAGIC.decode()}")
+        raise written_by_another(f"its records are {other}, not {FORMAT}")
     records = [_newest_record(slots, name, folder) for name in names]
     whole = [record for record in records if record is not None and record.version is not None]
     if len(whole) < len(names):
@@ -121,7 +121,7 @@ def _exported(file: Path, plan: RunPlan | None) -> RunValues:
         settings = msgspec.convert(metadata["settings"], RunSettings)
         task, arguments = str(metadata["task"]), msgspec.convert(metadata["task_settings"], dict)
         texts = msgspec.convert(metadata["versions"], tuple[str, ...])
-        versions = tuple(Version(*map(int, text.split("."))) for text in texts)
+        versions = tuple(map(Version.parse, texts))
         cut = FinalVersions(
             str(metadata["reason"]), msgspec.convert(metadata["tokens"], int), versions
         )
