@@ -7,6 +7,7 @@ from islands.cli.parsing import Common
 from islands.protocol.invitations import Invitations, Invited
 from islands.run.hosting.hub_address import read_hub_address
 from islands.run.hosting.process_runtime import KEY_FILE, credentials_of
+from islands.run.hosting.revocations import read_revoked
 from islands.settings.commands import InviteOptions, named
 from messaging.clock import WallClock
 from messaging.websocket.security import Secret
@@ -17,7 +18,7 @@ def run(options: InviteOptions, _: Common) -> int:
     hub = read_hub_address(folder)
     credentials = credentials_of(hub.run, Path(hub.key_file or folder / KEY_FILE))
     now_s = WallClock().now_s()
-    invitations = Invitations(hub.run, credentials)
+    invitations = Invitations(hub.run, credentials, read_revoked(folder))
     out = options.out or Path(f"{options.name}.invitation")
     Secret(invitations.make(options.name, options.role, options.days, now_s)).write(out)
     until = datetime.fromtimestamp(now_s + options.days * 86_400, UTC)

@@ -9,9 +9,9 @@ of those that were made. It is one text without spaces:
 1. NAME is the person's. A learner's or an observer's invitation admits processes of that role
    alone, under names of their own; the tape says by whose invitation each was admitted.
 2. Both times count from 1970, and are compared with the clock of the process that is dialled.
-3. A revocation of a name ends all invitations that were made for it up to that moment. One that is
-   made later is good, but by a clock that is ahead of the hub's one could be made after its own
-   revocation: so none counts before the time at which it was made.
+3. A revocation of a name ends all invitations that were made for it up to that moment, by clocks
+   that are up to a day ahead of the hub's, as the hub's own is after it was set back. One that is
+   made later is good, for its time is set after the revocation.
 4. The secret signs commands, and never goes over a link. It follows from the run's key and the
    invitation, and the key does not follow from it.
 5. A signature is over a command and a nonce of the hub (`supervisor/commands.py`), each part with
@@ -32,6 +32,8 @@ from islands.protocol.messages.control import Command
 MARK = "invitation"
 SHOWN_PARTS = 7
 DAYS_MAX = 366
+DAY_S = 86_400
+"""So far ahead may the clock be by which an invitation was made."""
 REVOKED_MAX = 512
 """Most names of which a revocation is kept: they fit a message to a syncer."""
 
@@ -90,7 +92,8 @@ class Invitations:
 
     def make(self, name: str, role: Invited, days: int, now_s: float) -> str:
         """Make an invitation, with the secret if it is an operator's."""
-        invitation = Invitation(name, role, int(now_s * 1000), int(now_s) + days * 86_400)
+        made_ms = max(int(now_s * 1000), self.revoked.get(name, -1) + 1)
+        invitation = Invitation(name, role, made_ms, int(now_s) + days * DAY_S)
         text = self._stem(invitation)
         shown = f"{text}:{self._tag(text)}"
         if role is not Invited.OPERATOR:
@@ -110,17 +113,30 @@ class Invitations:
             return "the invitation is damaged, or was made with another key than the run's"
         _, _, role, name, made_ms, until_s, _ = parts
         invitation = Invitation(name, Invited(role), int(made_ms), int(until_s))
-        return invitation.revoked_by(self.revoked) or _untimely(invitation, now_s) or invitation
+        return (
+            invitation.revoked_by(self.revoked) or self._untimely(invitation, now_s) or invitation
+        )
 
     def revoke(self, name: str, now_s: float) -> str | None:
         """End all invitations of a name; return why that cannot be."""
         now_ms = int(now_s * 1000)
-        oldest_ms = now_ms - (DAYS_MAX + 1) * 86_400_000
+        oldest_ms = now_ms - (DAYS_MAX + 1) * DAY_S * 1000
         for one in [one for one, at_ms in self.revoked.items() if at_ms < oldest_ms]:
             del self.revoked[one]  # what was made before has expired
         if name not in self.revoked and len(self.revoked) >= REVOKED_MAX:
             return f"{REVOKED_MAX} names are revoked already: give the run another key"
-        self.revoked[name] = max(now_ms, self.revoked.get(name, 0))
+        self.revoked[name] = max(now_ms + DAY_S * 1000, self.revoked.get(name, 0) + 1)
+        return None
+
+    def _untimely(self, invitation: Invitation, now_s: float) -> str | None:
+        whose = f"the invitation of {invitation.name!r}"
+        if now_s >= invitation.until_s:
+            ago = _long(now_s - invitation.until_s)
+            return f"{whose} expired {ago} ago by the hub's clock: ask for another"
+        ahead_s = invitation.made_ms / 1000 - now_s
+        again = invitation.made_ms == self.revoked.get(invitation.name, -1) + 1
+        if ahead_s > DAY_S and not again:
+            return f"{whose} is made {_long(ahead_s)} from now by the hub's clock: set the clocks"
         return None
 
     def _stem(self, invitation: Invitation) -> str:
@@ -129,20 +145,6 @@ class Invitations:
 
     def _tag(self, stem: str) -> str:
         return self._credentials.derive(MARK, stem)
-
-
-def _untimely(invitation: Invitation, now_s: float) -> str | None:
-    whose = f"the invitation of {invitation.name!r}"
-    if now_s >= invitation.until_s:
-        ago_s = now_s - invitation.until_s
-        return f"{whose} expired {_long(ago_s)} ago: ask for another one"
-    ahead_s = invitation.made_ms / 1000 - now_s
-    if ahead_s > 0:
-        return (
-            f"{whose} is made {_long(ahead_s)} from now by the clock of this hub: set the "
-            "clocks of the hosts, or wait for so long"
-        )
-    return None
 
 
 # --- the signatures of commands ----------------------------------------------------------------
@@ -177,7 +179,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def _long(seconds: float) -> str:
-    for unit, length_s in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+    for unit, length_s in (("days", DAY_S), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length_s:
             return f"{seconds / length_s:.0f} {unit}"
     return f"{seconds:.0f} seconds"
