@@ -208,7 +208,9 @@ MESSAGES: dict[str, Row] = {
     "LayoutTold": _row(ALL, "memory stored", "only while a run has no layout; 1 MiB"),
     "LayoutTaken": _told(),
     "Drain": _told(),
-    "Command": _row(ALL, "bytes_sent stored end", "a proof that is made with the run's key"),
+    "Command": _row(
+        ALL, "bytes_sent stored end", "a signature with the run's key, or an operator's"
+    ),
     "CommandAnswer": _told(),
     "Note": _row(ALL, "memory stored", "64 before admission, 64 a second after; a rotating log"),
     "StepFigures": _row(

@@ -89,6 +89,12 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "evict": Command(REMOVE, "take a learner that hangs out of a run", "control:evict"),
         "pause": Command(OPERATOR, "let all learners stop at their next step", "control:pause"),
         "resume": Command(OPERATOR, "let a paused run go on", "control:resume"),
+        "invite": Command(
+            "InviteOptions", "write an invitation to a run, for one person", "invite:run"
+        ),
+        "revoke": Command(
+            "RevokeOptions", "end the invitations of a person at once", "control:revoke"
+        ),
         "stop": Command(OPERATOR, "end a run in order, with all merged", "control:stop"),
         "logs": Command(
             "LogsOptions", "print the tapes of a run's processes as one text", "records:logs"

@@ -1,7 +1,8 @@
-"""An operator's commands to a run in progress: status, add, drain, evict, pause, resume and stop.
+"""An operator's commands to a run in progress, such as status, drain, pause, revoke and stop.
 
 On the supervisor's host the run's folder holds its address, the token and the key; elsewhere they
-are given as options. A command carries a proof of the key, so the token alone does not permit it.
+are given as options. A command is signed with the key, or with an operator's invitation in place of
+token and key, so the token alone does not permit it.
 """
 
 import json
@@ -14,30 +15,38 @@ from rich.console import Console
 from rich.table import Table
 
 from islands.cli.parsing import Common
-from islands.protocol.errors import RefusedError, UnreachableError
+from islands.protocol.errors import RefusedError, UnreachableError, UserError
 from islands.protocol.identities import OPERATOR, Role
+from islands.protocol.invitations import Invited, parted, role_of, signing_secret
 from islands.protocol.messages.control import Command, CommandAnswer, MemberFigures, Verb
 from islands.run.hosting import process_runtime
 from islands.run.hosting.hub_address import read_hub_address
-from islands.run.hosting.hub_requests import Requester, fetch_run_spec, request
+from islands.run.hosting.hub_requests import Requester, command, fetch_run_spec
 from islands.run.records.figures import in_order
-from islands.settings.commands import AddOptions, OperatorOptions, RemoveOptions, StatusOptions
+from islands.settings.commands import (
+    AddOptions,
+    OperatorOptions,
+    RemoveOptions,
+    RevokeOptions,
+    StatusOptions,
+)
 from islands.settings.groups import ConnectOptions
 from islands.settings.quantities import duration
-from messaging.envelope import Envelope
 from messaging.errors import DialDenied
+from messaging.websocket.network import WebsocketNetwork
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """The supervisor of a run, and the secrets that a command to it takes.
 
-    `run` is None if the supervisor is to be asked for its name.
+    `run` is None if the supervisor is to be asked for its name, and `key_file` if the token is an
+    invitation, which signs for itself.
     """
 
     addresses: tuple[str, ...]
     run: str | None
-    key_file: Path
+    key_file: Path | None
     connecting: ConnectOptions
 
 
@@ -52,6 +61,7 @@ drain = partial(_run, Verb.DRAIN)
 evict = partial(_run, Verb.EVICT)
 pause = partial(_run, Verb.PAUSE)
 resume = partial(_run, Verb.RESUME)
+revoke = partial(_run, Verb.REVOKE)
 stop = partial(_run, Verb.STOP)
 
 
@@ -60,7 +70,7 @@ async def answered(verb: Verb, options: OperatorOptions) -> int:
     name, count = "", 1
     if isinstance(options, AddOptions):
         name, count = options.entry, options.count
-    elif isinstance(options, RemoveOptions):
+    elif isinstance(options, RemoveOptions | RevokeOptions):
         name = options.name
     answer, status = await ask(target_of(options), verb, name, count)
     if isinstance(options, StatusOptions) and options.json:
@@ -82,14 +92,14 @@ def target_of(options: OperatorOptions) -> Target:
     if options.folder is not None:
         hub = read_hub_address(options.folder)
         addresses, name = addresses or (hub.supervisor,), hub.run
-        key_file = key_file or Path(hub.key_file or options.folder / "key")
+        if role_of(process_runtime.token_text(connecting)) is None:
+            key_file = key_file or Path(hub.key_file or options.folder / "key")
         token = Path(hub.token_file or options.folder / "token")
         named = connecting.token_file is not None or {"ISLANDS_TOKEN", "ISLANDS_TOKEN_FILE"} & {
             *os.environ
         }
         if not named and token.exists():
             connecting = replace(connecting, token_file=token)
-    assert key_file is not None, "checked with the options"
     return Target(addresses, name, key_file, connecting)
 
 
@@ -99,34 +109,41 @@ async def tell(target: Target, verb: Verb, name: str, count: int) -> CommandAnsw
 
 async def ask(target: Target, verb: Verb, name: str, count: int) -> tuple[CommandAnswer, bytes]:
     """Return the supervisor's answer, and the run's status as JSON, empty if the hub has none."""
-    members: list[MemberFigures] = []
-
-    def read(envelope: Envelope) -> tuple[CommandAnswer, bytes] | None:
-        """Take a part of an answer; return the whole one with the last part."""
-        answer = envelope.body
-        if not isinstance(answer, CommandAnswer):
-            return None
-        members.extend(answer.members)
-        whole = replace(answer, members=tuple(members)), b"".join(envelope.payload)
-        return None if answer.more else whole
-
-    token, addresses = process_runtime.token_of(target.connecting), target.addresses
+    token = process_runtime.token_of(target.connecting)
     network = process_runtime.network_of(target.connecting, token=token)
     try:
-        run_name = target.run
-        if run_name is None:
-            asker, say = Requester(Role.OBSERVER, OPERATOR), process_runtime.say
-            spec, _ = await fetch_run_spec(network, addresses, asker, wait_s=0.0, say=say)
-            run_name = spec.settings.run
-        proof = process_runtime.credentials_of(run_name, target.key_file).prove(OPERATOR)
-        command = Command(verb, proof, name, count)
-        return await request(network, addresses, OPERATOR, command, read)
+        secret = await _secret(target, network)
+        return await command(network, target.addresses, Command(verb, name, count), secret)
     except UnreachableError as error:
         raise UnreachableError(f"no supervisor could be told: {error}") from error
     except DialDenied as error:
         raise RefusedError(f"no supervisor could be told: {error}") from error
     finally:
         await network.close()
+
+
+async def _secret(target: Target, network: WebsocketNetwork) -> str:
+    """Return what signs commands: the run's key, or an operator's invitation."""
+    if target.key_file is None:
+        text = process_runtime.token_text(target.connecting)
+        role, secret = role_of(text), parted(text)[1]
+        if secret and role == Invited.OPERATOR:
+            return secret
+        if role is None:
+            raise UserError(
+                "key_file is not set, and the token is no operator's invitation: name the file of "
+                "the run's key by --key_file, or that of an invitation by --token_file"
+            )
+        why = (
+            f"is a {role}'s, which sends no commands" if role != Invited.OPERATOR else "is cut off"
+        )
+        raise UserError(f"the invitation {why}: ask for an operator's, and copy its whole file")
+    run_name = target.run
+    if run_name is None:
+        asker, say = Requester(Role.OBSERVER, OPERATOR), process_runtime.say
+        spec, _ = await fetch_run_spec(network, target.addresses, asker, wait_s=0.0, say=say)
+        run_name = spec.settings.run
+    return signing_secret(process_runtime.credentials_of(run_name, target.key_file))
 
 
 def show(members: tuple[MemberFigures, ...]) -> None:

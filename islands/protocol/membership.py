@@ -257,7 +257,7 @@ class Credentials:
         return _same(self.sign(name, incarnation, role), credential)
 
     def prove(self, name: str) -> str:
-        """A proof, for a syncer's name or the operator's, that this process holds the key."""
+        """A proof, for a syncer's name, that this process holds the key."""
         return self._signed("holder of the key", name)
 
     def proven(self, name: str, proof: str) -> bool:
@@ -285,6 +285,10 @@ class Credentials:
 
     def supervisor_proven(self, epoch: int, proof: str) -> bool:
         return _same(self.prove_supervisor(epoch), proof)
+
+    def derive(self, *parts: str) -> str:
+        """A secret, or a tag, that only the key makes, and from which the key does not follow."""
+        return self._signed("derived", *parts)
 
     def mark(self, text: str = "") -> str:
         """An identifier of this key, and of a text under it, which serves as no proof."""

@@ -6,8 +6,9 @@ the run; this module carries that out.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Context
@@ -67,6 +68,7 @@ class Cluster:
         credentials: Credentials,
         told: tuple[str, memoryview] | None = None,
         syncers: tuple[str, ...] = (),
+        revoked: Mapping[str, int] = MappingProxyType({}),
         hooks: Hooks | None = None,
     ) -> SupervisorActor:
         """Make the supervisor, which decides which processes run; call again for each restart.
@@ -83,6 +85,7 @@ class Cluster:
             kinds=self.spec.kinds,
             syncers=syncers,
             spec=told,
+            revoked=revoked,
             hooks=replace(
                 hooks or Hooks(),
                 start=self.start,

@@ -35,6 +35,7 @@ from islands.numerics.outer import OuterOptimizer
 from islands.observer.actor import ObserverActor
 from islands.protocol import errors
 from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER, Role
+from islands.protocol.invitations import Invitations
 from islands.protocol.messages.control import Note, StepFigures
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.supervisor.eviction import MemberRecord
@@ -44,6 +45,7 @@ from islands.protocol.tape.process_entries import Damaged, ProcessBegan
 from islands.run.composition import Cluster, ClusterSpec
 from islands.run.hosting import process_runtime as runtime
 from islands.run.hosting.hub_address import HubAddress, read_hub_address, write_hub_address
+from islands.run.hosting.revocations import read_revoked, revoke
 from islands.run.records.model_files import FINAL_FILE, read_values
 from islands.run.records.run_folder import RunFolder
 from islands.run.records.summary import SUMMARY_FILE, Summary, SyncerShare, as_json, summarise
@@ -171,12 +173,16 @@ class Coordinator:
             token=runtime.token_of(settings.connecting),
             limits=limits_of(claim.plan.layout),
         )
+        self.network.judge = lambda token: self._invitations.judge(token, WallClock().now_s())
         connecting = settings.connecting
         self.key_file = runtime.key_file_of(settings.folder, connecting, settings.key_file)
         if settings.key_file is None:
             runtime.make_secret(self.key_file)
         begun = claim.plan.begun
         self._credentials = runtime.credentials_of(self.spec.settings.run, self.key_file, begun)
+        self._invitations = Invitations(
+            self.spec.settings.run, self._credentials, read_revoked(settings.folder)
+        )
         self._living = runtime.ActorGroup(
             "hub", self._on_signal, self._kill_processes, signals=not settings.alone
         )
@@ -314,11 +320,14 @@ class Coordinator:
                 credentials=self._credentials,
                 told=(self.spec.encode(), memoryview(self.plan.encode())),
                 syncers=self.settings.syncers,
+                revoked=self._invitations.revoked,
                 hooks=Hooks(
                     noted=None if alone else self._on_note,  # they write to this tape
                     figures=self._on_figures,
                     run_ended=self._on_run_ended,
                     status=self.status,
+                    revoke=partial(revoke, self._invitations, self.settings.folder),
+                    end_refused=self.network.end_refused,
                 ),
             )
         )

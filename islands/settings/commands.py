@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from islands.protocol.errors import SettingsError
+from islands.protocol.invitations import DAYS_MAX, Invited, wrong_person
 from islands.protocol.settings.addresses import hub_urls
 from islands.protocol.settings.presets import Preset
 from islands.protocol.settings.setting import Setting, ranged
@@ -99,7 +100,8 @@ class OperatorOptions:
         supervisor: address of the supervisor, if the run's folder is not here, in the form of a
             learner's.
         connecting: how to reach the supervisor.
-        key_file: file with the run's key, if the run's folder is not here.
+        key_file: file with the run's key, if the run's folder is not here; none if the token is an
+            operator's invitation.
     """
 
     folder: Path | None = None
@@ -113,8 +115,12 @@ class OperatorOptions:
                 "neither folder nor supervisor is set; name the run's folder by --folder, or the "
                 "address of its hub by --supervisor and the file of the run's key by --key_file"
             )
-        if self.folder is None and self.key_file is None:
-            raise SettingsError("key_file is not set; without the run's folder it is needed")
+        invited = self.connecting.token_file is not None
+        if self.folder is None and self.key_file is None and not invited:
+            raise SettingsError(
+                "key_file is not set; without the run's folder it is needed, or an operator's "
+                "invitation as --token_file"
+            )
         hub_urls("supervisor", self.supervisor, "supervisor")
 
     @property
@@ -148,6 +154,52 @@ class RemoveOptions(OperatorOptions):
         OperatorOptions.__post_init__(self)
         if not self.name:
             raise SettingsError("name is not set; name a learner, as islands status lists them")
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeOptions(OperatorOptions):
+    """`islands revoke`: ends all invitations of a person, and the sessions of who came by them.
+
+    Args:
+        name: the person's name, as islands invite was given it.
+    """
+
+    name: str = field(default="", metadata=POSITIONAL)
+
+    def __post_init__(self) -> None:
+        OperatorOptions.__post_init__(self)
+        _person(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+@ranged
+class InviteOptions:
+    """`islands invite`: writes an invitation, which a person uses in place of token and key.
+
+    Args:
+        name: the person's name; members that join by the invitation have names of their own.
+        role: what the person may do: train as a learner, look on as an observer, or send commands
+            as an operator.
+        days: for how long the invitation is good.
+        folder: folder of the run, on the supervisor's host.
+        out: file to write; by default NAME.invitation.
+    """
+
+    name: str = field(default="", metadata=POSITIONAL)
+    role: Invited = Invited.LEARNER
+    days: Annotated[int, Setting(least=1, most=DAYS_MAX)] = 30
+    folder: Path | None = None
+    out: Path | None = None
+
+    def __post_init__(self) -> None:
+        named(self.folder)
+        _person(self.name)
+
+
+def _person(name: str) -> None:
+    wrong = wrong_person(name)
+    if wrong is not None:
+        raise SettingsError(wrong)
 
 
 @dataclass(frozen=True, slots=True)

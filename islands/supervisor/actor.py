@@ -1,11 +1,13 @@
 """The supervisor's actor: it turns messages and timers into events, and performs the actions."""
 
 import asyncio
+import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import assert_never
 
 from islands.actors.epochs import newest_epoch, take_epoch
@@ -13,13 +15,15 @@ from islands.actors.role_actor import Context, EntryLimit, LinkAcceptor, RoleAct
 from islands.files.disk import Disk
 from islands.files.slots import Slots
 from islands.protocol.errors import JournalError
-from islands.protocol.identities import OPERATOR, Incarnation, Role
+from islands.protocol.identities import Incarnation, Role
+from islands.protocol.invitations import Invitation, is_signed, signing_secret
 from islands.protocol.membership import Credentials
 from islands.protocol.messages import control, membership
 from islands.protocol.messages.control import CommandAnswer, Note, StepFigures
 from islands.protocol.messages.membership import Heartbeat, HeartbeatAck, Join, Joined
 from islands.protocol.sessions import Received
 from islands.protocol.supervisor import actions, events
+from islands.protocol.supervisor.commands import Nonces
 from islands.protocol.supervisor.eviction import Restarts, tick_s
 from islands.protocol.supervisor.membership import ends_the_run
 from islands.protocol.supervisor.memory import MESSAGES, SupervisorMemory
@@ -50,6 +54,9 @@ class Hooks:
         run_ended: gets the reason and the syncer's part of the summary.
         finished: gets the reason when the run is over.
         status: returns the run's status, for the answers to an operator's commands.
+        revoke: ends all invitations of a name; returns all revocations, and why they cannot be
+            kept, which is empty if they can.
+        end_refused: closes the links of those whose invitation is not good any more.
     """
 
     start: Callable[[str, float], None] = ignored
@@ -60,6 +67,8 @@ class Hooks:
     run_ended: Callable[[str, bytes], None] = ignored
     finished: Callable[[str], None] = ignored
     status: Callable[[], bytes] = bytes
+    revoke: Callable[[str], tuple[Mapping[str, int], str]] = lambda _: ({}, "it invites nobody")
+    end_refused: Callable[[], None] = ignored
 
 
 NOTES_EARLY_MAX = 64
@@ -74,7 +83,8 @@ class SupervisorActor(RoleActor[events.Event]):
 
     Its host starts the processes `launched`, and an operator can add learners of these `kinds`, if
     any are launched. `syncers` are addresses that are known beforehand, `spec` is the run spec and
-    the run plan as JSON; if None, requests for them are refused.
+    the run plan as JSON; if None, requests for them are refused. `revoked` are the revocations of
+    invitations by earlier starts.
     """
 
     def __init__(
@@ -88,6 +98,7 @@ class SupervisorActor(RoleActor[events.Event]):
         kinds: tuple[str, ...] = (LEARNERS,),
         syncers: tuple[str, ...] = (),
         spec: tuple[str, memoryview] | None = None,
+        revoked: Mapping[str, int] = MappingProxyType({}),
         hooks: Hooks | None = None,
     ) -> None:
         super().__init__(name, context)
@@ -97,6 +108,7 @@ class SupervisorActor(RoleActor[events.Event]):
         self._launched, self._kinds = launched, kinds
         self._syncers = syncers
         self._spec = spec
+        self._revoked = revoked
         self._hooks = hooks or Hooks()
         self._acceptor: LinkAcceptor
         self._names: dict[int, str] = {}
@@ -123,6 +135,8 @@ class SupervisorActor(RoleActor[events.Event]):
             {name: Restarts() for name in self._launched},
             self._kinds,
             self.now_s(),
+            Nonces(secrets.token_bytes(32)),
+            self._revoked,
         )
         self.state = SupervisorState(memory)
         self._proof = self._credentials.prove_supervisor(epoch)
@@ -143,6 +157,8 @@ class SupervisorActor(RoleActor[events.Event]):
             self._tick_later()
         for action in self.state.handle(message, now_s=self.now_s()):
             self._perform(action)
+        if isinstance(message, events.Revoked):
+            self._hooks.end_refused()
 
     def release(self) -> None:
         if hasattr(self, "_acceptor"):
@@ -186,6 +202,8 @@ class SupervisorActor(RoleActor[events.Event]):
                 self._hooks.kill(name)
             case actions.GiveUp(name, reason):
                 self._hooks.gave_up(name, reason)
+            case actions.Revoke(name, by, connection):
+                self.post(events.Revoked(name, by, connection, *self._hooks.revoke(name)))
             case actions.CountFigures(name, figures):
                 self._keep(name, partial(self._hooks.figures, name, figures))
             case Record(entry):
@@ -260,12 +278,14 @@ class SupervisorActor(RoleActor[events.Event]):
                 self._name(connection, body.name)
                 link = self._acceptor.link(connection)
                 host = None if link is None else link.host
-                self.post(events.HeartbeatArrived(body, connection, host))
+                invitation = self._invitation(connection)
+                self.post(events.HeartbeatArrived(body, connection, host, invitation))
             case Heartbeat():
                 self._disown(connection, body.name, body.incarnation)
             case control.Command():
-                genuine = self._credentials.proven(OPERATOR, body.proof)
-                self.post(events.CommandArrived(body, connection, genuine=genuine))
+                invitation = self._invitation(connection)
+                genuine = is_signed(body, signing_secret(self._credentials, invitation))
+                self.post(events.CommandArrived(body, connection, genuine, invitation))
             case control.RunEnded(reason):
                 if ends_the_run(
                     self.state.memory, connection
@@ -319,7 +339,13 @@ class SupervisorActor(RoleActor[events.Event]):
         )
         if join.previous is not None and join.credential and not returns:
             self._disown(connection, join.name, join.previous)
-        self.post(events.JoinArrived(join, connection, proven=proven, returns=returns))
+        invitation = self._invitation(connection)
+        self.post(events.JoinArrived(join, connection, proven, returns, invitation))
+
+    def _invitation(self, connection: int) -> Invitation | None:
+        """Return the invitation that the other end has shown; None if it was the run's token."""
+        link = self._acceptor.link(connection)
+        return link.holder if link is not None and isinstance(link.holder, Invitation) else None
 
     def _disown(self, connection: int, name: str, incarnation: Incarnation) -> None:
         """Have a process join anew whose credential this beginning of the run did not sign."""

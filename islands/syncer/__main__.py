@@ -5,6 +5,7 @@ The process hosts the supervisor too, unless it is given the address of one.
 
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from islands.cli.command import main
@@ -31,6 +32,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # of an outer optimizer of optax, if there is one
     from islands.metrics.sources import serve_syncer
     from islands.protocol.identities import Role
+    from islands.protocol.invitations import Invitations
     from islands.run.hosting.hub_requests import Requester, fetch_run_spec
     from islands.run.hosting.process_runtime import (
         context_in,
@@ -43,7 +45,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         token_of,
     )
     from islands.run.roles import hooks_of, journal_disk, make_syncer, read_initial
-    from messaging.clock import MonotonicClock
+    from messaging.clock import MonotonicClock, WallClock
 
     connecting, listening = options.connecting, options.listening
     network = network_of(connecting, listening, token=token_of(connecting))
@@ -57,6 +59,13 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         )
         key_file = key_file_of(options.folder, connecting, options.key_file)
         credentials = credentials_of(spec.settings.run, key_file, plan.begun)
+        invitations = Invitations(spec.settings.run, credentials)
+        network.judge = lambda token: invitations.judge(token, WallClock().now_s())
+
+        def revoked(all_of_them: tuple[tuple[str, int], ...]) -> None:
+            invitations.revoked.update(all_of_them)
+            network.end_refused()
+
         began_s = MonotonicClock().now_s()
         tape = tape_in(options.folder, options.name, options.keeping, began_s=began_s)
         context = context_in(network, addresses, spec, plan, tape, began_s=began_s)
@@ -68,7 +77,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
             credentials=credentials,
             initial=read_initial(options.file.start_from, plan.layout),
             may_return=plan.may_return,
-            hooks=hooks_of(options.folder, spec, context, watchdog.ready),
+            hooks=replace(hooks_of(options.folder, spec, context, watchdog.ready), revoked=revoked),
         )
         serve_syncer(network, syncer, connecting)
         say(f"syncer of run {spec.settings.run!r} at {network.url(options.name)}")

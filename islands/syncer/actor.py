@@ -358,6 +358,8 @@ class SyncerActor(RoleActor[events.Event]):
             case HeartbeatAck():
                 self._membership.on_ack(body)
             case MembershipChanged():
+                if body.revoked and self._hooks.revoked is not None:
+                    self._hooks.revoked(body.revoked)
                 self.post(body)
             case Stop(reason):
                 over = self._end is not None

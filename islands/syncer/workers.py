@@ -96,10 +96,11 @@ class Hooks:
     `export` is given the final values on the worker, before anybody hears that the run is over;
     `stopped`, on a thread, what is published if the syncer is stopped before that. `report` is
     called when the final cut is durable and exported, and returns the syncer's part of the summary
-    as JSON.
+    as JSON. `revoked` gets all revocations of invitations, with their times in ms since 1970.
     """
 
     ready: Callable[[], object] | None = None
     export: Export | None = None
     stopped: Export | None = None
     report: Callable[[SyncerState], bytes] | None = None
+    revoked: Callable[[tuple[tuple[str, int], ...]], object] | None = None

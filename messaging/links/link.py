@@ -41,6 +41,10 @@ class Link(Protocol):
         """Address from which the other end dialled this one; None if it did not, or has none."""
 
     @property
+    def holder(self) -> object | None:
+        """Who holds the token that the other end has shown; None if it is one that all share."""
+
+    @property
     def closed(self) -> bool:
         """Whether the session is over; envelopes that arrived before can still be received."""
 

@@ -49,6 +49,10 @@ class MemoryLink:
         return
 
     @property
+    def holder(self) -> None:
+        return
+
+    @property
     def closed(self) -> bool:
         return self.close_reason is not None
 

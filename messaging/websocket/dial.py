@@ -16,6 +16,7 @@ from yarl import URL
 
 from messaging.codec.frames import Codec
 from messaging.errors import DialDenied, DialFailed, LocalFault
+from messaging.plain_text import plain
 from messaging.websocket import server
 from messaging.websocket.bulk_protocol import BulkProtocol
 from messaging.websocket.read_limits import of_whole_messages
@@ -34,6 +35,9 @@ _STATUS = {
     426: "{where} speaks another version of this program: install the same on both sides",
     503: "{where} has too many sessions that wait at {name!r}; it may be starting or overloaded",
 }
+
+REASON_MAX = 300
+"""Most characters of a reason for a refusal that are shown."""
 
 _DENIALS = (401, 426)
 """Statuses for which a retry gets the same answer."""
@@ -250,6 +254,9 @@ def explain(error: BaseException, url: URL, waited_s: float) -> str | None:
             return str(error)
         case aiohttp.WSServerHandshakeError() if server.PROTOCOL_HEADER in (error.headers or {}):
             sentence = _STATUS.get(error.status, "{where} refused with HTTP status {status}")
+            reason = None if error.headers is None else error.headers.get(server.REASON_HEADER)
+            if reason is not None:
+                sentence, name = "{where} refused: {name}", plain(unquote(reason), REASON_MAX)
             return sentence.format(where=where, name=name, status=error.status)
         case aiohttp.WSServerHandshakeError():
             return f"{where} is no Islands hub: it answered with HTTP status {error.status}"

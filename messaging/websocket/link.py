@@ -79,6 +79,7 @@ class WebsocketLink:
         """
         self.local, self.remote = names
         self.host = control.host
+        self.holder, self.token = control.holder, control.token
         self.close_reason: str | None = None
         self.ended = asyncio.Event()
         self._wire = control

@@ -23,7 +23,7 @@ from messaging.websocket.bulk_protocol import BulkProtocol
 from messaging.websocket.dial import Connector
 from messaging.websocket.link import WebsocketLink
 from messaging.websocket.read_scheduler import ReadScheduler
-from messaging.websocket.security import Keyring, Secret, only_loopback
+from messaging.websocket.security import Judge, Keyring, Secret, only_loopback
 from messaging.websocket.server import Refused, SessionServer, Site, path_of
 from messaging.websocket.settings import WebsocketSettings
 from messaging.websocket.wire import Wire
@@ -56,7 +56,10 @@ class WebsocketListener(BacklogListener[WebsocketLink]):
 
 
 class WebsocketNetwork:
-    """Sessions over websockets, dialled from and accepted in this process."""
+    """Sessions over websockets, dialled from and accepted in this process.
+
+    A listening process that has given out tokens beside the secret sets `judge`, which knows them.
+    """
 
     def __init__(
         self,
@@ -77,6 +80,7 @@ class WebsocketNetwork:
         authorities. `report` is called with a sentence about each peer that is refused or
         misbehaves.
         """
+        self.judge: Judge = lambda _: None
         self._settings = settings or WebsocketSettings()
         self._secret = secret
         self._server_tls = server_tls
@@ -121,6 +125,7 @@ class WebsocketNetwork:
             self._secret,
             self._codec,
             tls=self._server_tls,
+            judge=self._judge,
             check_listener=self._check_listener,
             welcome=self._welcome,
             report=self._report,
@@ -139,6 +144,7 @@ class WebsocketNetwork:
                 "it to a network that you trust"
             )
         self._scope.spawn(self._http.sweep(), "sweep")
+        self._scope.spawn(self._end_refused(), "tokens")
 
     def serve(self, site: Site) -> None:
         """Let a site answer requests that dial no listener; `open` must have been called."""
@@ -168,6 +174,17 @@ class WebsocketNetwork:
         remote, control, bulk = await self._caller.call(address, local)
         return self._link(local, remote, control, bulk)
 
+    def end_refused(self) -> None:
+        """End the sessions whose token was judged well when they began, and is refused now."""
+        for link in [link for link in self._links if link.holder is not None]:
+            if isinstance(refusal := self.judge(link.token), str):
+                link.close(refusal)
+
+    async def _end_refused(self) -> None:
+        while True:  # until cancelled
+            await asyncio.sleep(self._settings.handshake_s / 5)
+            self.end_refused()
+
     async def close(self) -> None:
         """Stop listening, and end every session after its queued control is sent."""
         for listener in list(self._listeners.values()):
@@ -194,6 +211,9 @@ class WebsocketNetwork:
         serving = self._http.accept(connection, address)
         if serving is not None:
             self._scope.spawn(serving, f"from-{address}")
+
+    def _judge(self, token: str) -> object | None:
+        return self.judge(token)
 
     def _exhausted(self, error: OSError) -> None:
         self._report(

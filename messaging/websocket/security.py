@@ -26,6 +26,10 @@ SECRET_CHARACTERS_MAX = 4096
 GENERATED_BYTES = 32
 ADDRESSES_REMEMBERED = 1024
 
+Judge = Callable[[str], object | None]
+"""Returns who holds a token that is not the shared secret, or, as a text, the sentence that refuses
+it; None if it knows no such token."""
+
 
 class Secret:
     """A shared secret of visible ASCII characters, whose `repr` does not show it.
@@ -150,6 +154,12 @@ class Keyring:
     def admits(self, header: str | None) -> bool:
         kind, _, value = (header or "").partition(" ")
         return _digest(value) in self._accepted and kind.lower() == "bearer"
+
+
+def token_in(header: str | None) -> str:
+    """Return the token in the value of an `Authorization` header; empty if there is none."""
+    kind, _, value = (header or "").partition(" ")
+    return value if kind.lower() == "bearer" else ""
 
 
 def _digest(secret: str) -> bytes:

@@ -23,11 +23,12 @@ import logging
 import secrets
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -38,7 +39,7 @@ from messaging.codec.frames import Codec
 from messaging.websocket.bulk_protocol import BulkProtocol
 from messaging.websocket.connection_limits import Connection, ConnectionLimits, TrustLevel
 from messaging.websocket.read_limits import REQUEST_BYTES_MAX, ServerProtocol
-from messaging.websocket.security import Keyring, RefusalReport, Secret
+from messaging.websocket.security import Judge, Keyring, RefusalReport, Secret, token_in
 from messaging.websocket.settings import WebsocketSettings
 from messaging.websocket.wire import BROKEN, Wire, accepted, tune
 
@@ -46,6 +47,7 @@ PROTOCOL = "1"
 PROTOCOL_HEADER = "Islands-Protocol"
 NAME_HEADER = "Islands-Name"
 SESSION_HEADER = "Islands-Session"
+REASON_HEADER = "Islands-Reason"
 NAME_CHARACTERS_MAX = 256
 
 GREETING = "islands hub\n"
@@ -77,12 +79,21 @@ class Refused(Exception):  # noqa: N818 (it says what has happened)
     """A request is refused, by an answer of this HTTP status.
 
     It is `expected` if honest peers send such requests now and then, so that none is reported.
+    `headers` are added to the answer.
     """
 
-    def __init__(self, status: HTTPStatus, sentence: str, *, expected: bool = False) -> None:
+    def __init__(
+        self,
+        status: HTTPStatus,
+        sentence: str,
+        *,
+        expected: bool = False,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         super().__init__(sentence)
         self.status = status
         self.expected = expected
+        self.headers = headers
 
 
 @dataclass(slots=True)
@@ -128,13 +139,15 @@ class SessionServer(web.Server):
         codec: Codec,
         *,
         tls: ssl.SSLContext | None = None,
+        judge: Judge,
         check_listener: Callable[[str], None],
         welcome: Welcome,
         report: Callable[[str], None],
     ) -> None:
         """Make an HTTP server, without TLS unless a context is given.
 
-        Peers must show the secret; None lets every peer in. `check_listener` raises `Refused` if
+        Peers must show the secret, or a token whose holder `judge` knows; without a secret every
+        other peer is let in too. `check_listener` raises `Refused` if
         the listener of a name takes no further session, and `welcome` takes complete sessions.
         """
         super().__init__(self._answer)
@@ -143,6 +156,7 @@ class SessionServer(web.Server):
         self._secret = secret
         self._codec = codec
         self._tls = tls
+        self._know_holder = judge
         self._check_listener = check_listener
         self._welcome = welcome
         self._report = RefusalReport(report, settings.refusals_per_s)
@@ -253,33 +267,30 @@ class SessionServer(web.Server):
             for site in self.sites:
                 if (answering := site(request, visit)) is not None:
                     return await answering
-            path = self._judge(request)
+            path, holder = self._judge(request)
             self._promote(connection, TrustLevel.GUEST)
             if SESSION_HEADER in request.headers:
                 return await self._take_bulk(request, path)
-            return await self._take_control(request, path)
+            return await self._take_control(request, path, holder)
         except Refused as refused:
             if not refused.expected:
                 self._note(request.remote or "unknown", str(refused))
-            headers = {PROTOCOL_HEADER: PROTOCOL}
+            headers = {PROTOCOL_HEADER: PROTOCOL, **refused.headers}
             if refused.status is HTTPStatus.UNAUTHORIZED:
                 headers["WWW-Authenticate"] = "Bearer"
             return _last_answer(refused.status, f"{refused}\n", headers)
         except BROKEN:  # the peer has gone while it was upgraded, and reads no answer
             return _last_answer(HTTPStatus.BAD_REQUEST, "")
 
-    def _judge(self, request: web.BaseRequest) -> str:
-        """Check a request, and return the name that it dials."""
+    def _judge(self, request: web.BaseRequest) -> tuple[str, object | None]:
+        """Check a request; return the name that it dials, and who holds the token that it shows."""
         if request.query_string or "@" in request.path:
             raise Refused(
                 HTTPStatus.BAD_REQUEST,
                 "an address must hold nothing but a name; a secret belongs into a header, for "
                 "addresses end up in logs",
             )
-        authorization = request.headers.get("Authorization")
-        if self._secret is not None and not self._secret.admits(authorization):
-            how = "no secret" if authorization is None else "a wrong secret"
-            raise Refused(HTTPStatus.UNAUTHORIZED, f"{how} was shown")
+        holder = self._holder(request.headers.get("Authorization"))
         if request.headers.get("Upgrade", "").lower() != "websocket":
             raise Refused(
                 HTTPStatus.UPGRADE_REQUIRED, "this is an Islands hub, which speaks websocket only"
@@ -290,7 +301,19 @@ class SessionServer(web.Server):
                 HTTPStatus.UPGRADE_REQUIRED,
                 f"this hub speaks links of version {PROTOCOL}, the peer {version or 'no'} version",
             )
-        return unquote(request.path.removeprefix("/"))
+        return unquote(request.path.removeprefix("/")), holder
+
+    def _holder(self, authorization: str | None) -> object | None:
+        if self._secret is not None and self._secret.admits(authorization):
+            return None
+        holder = self._know_holder(token_in(authorization))
+        if isinstance(holder, str):
+            headers = {REASON_HEADER: quote(holder)}
+            raise Refused(HTTPStatus.UNAUTHORIZED, holder, headers=headers)
+        if holder is None and self._secret is not None:
+            how = "no secret" if authorization is None else "a wrong secret"
+            raise Refused(HTTPStatus.UNAUTHORIZED, f"{how} was shown")
+        return holder
 
     async def _upgrade(self, request: web.BaseRequest) -> web.WebSocketResponse:
         websocket = web.WebSocketResponse(
@@ -304,13 +327,16 @@ class SessionServer(web.Server):
         await websocket.prepare(request)
         return websocket
 
-    async def _take_control(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+    async def _take_control(
+        self, request: web.BaseRequest, path: str, holder: object | None
+    ) -> web.StreamResponse:
         peer = unquote(request.headers.get(NAME_HEADER, ""))
         if not 0 < len(peer) <= NAME_CHARACTERS_MAX or not peer.isprintable():
             raise Refused(HTTPStatus.BAD_REQUEST, "the peer gives no name, or none that can be")
         self._check_listener(path)
         websocket = await self._upgrade(request)
-        control = accepted(websocket, request)
+        token = "" if holder is None else token_in(request.headers.get("Authorization"))
+        control = accepted(websocket, request, holder, token)
         connection = _connection_of(request.protocol)
         session, number = _Session(path, [connection]), secrets.token_urlsafe(16)
         self._sessions[number] = session

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import ClientError, ClientWebSocketResponse, WSCloseCode, web
 
@@ -26,12 +26,15 @@ KEEPALIVE_S = 20
 class Wire:
     """An open websocket of aiohttp, dialled from `host`; None if this process dialled it.
 
-    `abort` ends the connection at once, whatever waits in its buffers.
+    `abort` ends the connection at once, whatever waits in its buffers. `holder` is what is known of
+    who holds the `token` that was shown, if it is not the secret that all share.
     """
 
     socket: WebSocket
     abort: Callable[[], None]
     host: str | None = None
+    holder: object | None = None
+    token: str = field(default="", repr=False)
 
     async def hang_up(self, timeout_s: float, code: int = WSCloseCode.OK, reason: str = "") -> None:
         """Close the websocket; abort it if the peer does not answer within `timeout_s`."""
@@ -55,12 +58,14 @@ def dialled(websocket: ClientWebSocketResponse) -> Wire:
     return Wire(websocket, lambda: _cut(websocket.get_extra_info("socket")))
 
 
-def accepted(websocket: web.WebSocketResponse, request: web.BaseRequest) -> Wire:
+def accepted(
+    websocket: web.WebSocketResponse, request: web.BaseRequest, holder: object | None, token: str
+) -> Wire:
     def abort() -> None:
         if request.transport is not None:
             request.transport.abort()
 
-    return Wire(websocket, abort, request.remote)
+    return Wire(websocket, abort, request.remote, holder, token)
 
 
 def tune(connection: object, user_timeout_s: float) -> None:

@@ -74,6 +74,7 @@ class Strangers:
             WebsocketSettings(),
             SECRET,
             Codec([]),
+            judge=lambda _: None,
             check_listener=lambda _: None,
             welcome=self._welcome,
             report=self._note,

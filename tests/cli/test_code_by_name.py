@@ -119,7 +119,8 @@ NAMES_CODE = {"RunSpecReply.spec"}
 
 TEXTS = {
     *("address", "syncers", "coordinator", "host", "hardware", "name", "process", "run", "target"),
-    *("credential", "digest", "digests", "epoch_proof", "fingerprint", "proof"),
+    *("credential", "digest", "digests", "epoch_proof", "fingerprint", "nonce"),
+    *("proof", "revoked", "signature"),
     *("supervisor_proof", "schema", "precision", "kind", "facts", "fields", "metrics", "body"),
     *("doing", "newest", "reason", "told"),
 }

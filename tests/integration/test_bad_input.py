@@ -132,7 +132,7 @@ async def test_a_command_without_the_key_of_the_run(run: Honest, tmp_path: Path)
         *("--key_file", key),
     )
     assert told.process.returncode == 1, told
-    assert "not made with the run's key" in told.out
+    assert "was not made for it with the run's key" in told.out
     await run.goes_on()
 
 

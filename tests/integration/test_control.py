@@ -1,4 +1,4 @@
-"""An operator's wish reaches the supervisor, proved with the run's key, and its answer is shown."""
+"""An operator's wish reaches the supervisor, signed with the run's key, and its answer is shown."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,9 +10,9 @@ import pytest
 from islands.cli.control import answered, show, target_of, tell
 from islands.protocol.errors import RefusedError, UserError
 from islands.protocol.identities import Incarnation, Phase, Role, Status
+from islands.protocol.invitations import is_signed, signing_secret
 from islands.protocol.membership import Credentials
 from islands.protocol.messages.control import Command, CommandAnswer, MemberFigures, Verb
-from islands.protocol.messages.membership import Refused
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.run.hosting.hub_address import HubAddress, write_hub_address
 from islands.settings.commands import AddOptions, OperatorOptions, StatusOptions
@@ -25,7 +25,7 @@ from messaging.websocket.security import Secret
 
 pytestmark = pytest.mark.integration
 
-KEY = "k" * 32
+KEY, NONCE = "k" * 32, "of this hub"
 TOKEN = "t" * 32
 MEMBER = MemberFigures(
     "learner-0", Role.LEARNER, Incarnation(1, 2), Status.LIVE, Phase.STEPPING, 1234, 0.5
@@ -63,9 +63,9 @@ class Hub:
             except LinkClosed:
                 continue
             assert isinstance(wish, Command)
-            genuine = self._credentials.proven("operator", wish.proof)
+            genuine = is_signed(wish, signing_secret(self._credentials))
             if not genuine:
-                body: object = Refused("operator", "not made with the run's key", retry=False)
+                body: object = CommandAnswer(done=False, told="not signed yet", nonce=NONCE)
             else:
                 told = f"{wish.verb} {wish.target} {wish.count} heard"
                 body = CommandAnswer(done=True, told=told, members=(MEMBER,))

@@ -85,7 +85,7 @@ def test_what_holds_for_one_beginning_of_a_run_holds_for_no_other() -> None:
     assert not other.another_start((7, one.prove_epoch(7, "5eed")), (1, other.prove_epoch(1, "a")))
     pair = ("a", ONE), ("b", Incarnation(1, 2))
     assert other.prove_pair(*pair) != one.prove_pair(*pair)
-    assert other.proven("operator", one.prove("operator"))
+    assert other.proven("syncer", one.prove("syncer"))
     assert other.mark() == one.mark()
 
 
@@ -100,7 +100,7 @@ def test_a_key_is_not_shown() -> None:
 
 
 def test_only_the_key_proves_that_one_holds_it() -> None:
-    assert OURS.proven("operator", OURS.prove("operator"))
-    assert not OURS.proven("operator", OURS.prove("syncer"))
-    assert not OURS.proven("operator", OURS.sign("operator", Incarnation(0, 0)))
-    assert not OURS.proven("operator", Credentials("run", bytes(32)).prove("operator"))
+    assert OURS.proven("syncer", OURS.prove("syncer"))
+    assert not OURS.proven("syncer", OURS.prove("syncer-2"))
+    assert not OURS.proven("syncer", OURS.sign("syncer", Incarnation(0, 0)))
+    assert not OURS.proven("syncer", Credentials("run", bytes(32)).prove("syncer"))

@@ -58,10 +58,12 @@ def test_an_entry_is_told_if_a_person_acts_on_it(entry: Entry, told: str) -> Non
 
 def test_an_operators_wish_is_told_with_its_answer() -> None:
     told = [
-        sentence("s", members.Commanded(done=True, told="done", verb=verb, target=target, count=1))
-        for verb, target in ((Verb.DRAIN, "a"), (Verb.PAUSE, ""))
+        sentence(
+            "s", members.Commanded(done=True, told="done", verb=verb, target=target, count=1, by=by)
+        )
+        for verb, target, by in ((Verb.DRAIN, "a", "operator"), (Verb.PAUSE, "", "ana"))
     ]
-    assert told == ["operator: drain a: done", "operator: pause: done"]
+    assert told == ["operator: drain a: done", "operator ana: pause: done"]
 
 
 def test_who_was_here_before_is_back() -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
+from islands.protocol.invitations import Invitation
 from islands.protocol.messages.control import Command, CommandAnswer, Verb
 from islands.protocol.messages.membership import Heartbeat, Join, Joined, Leave, Stop
 from islands.protocol.messages.registry import PROTOCOL
@@ -11,6 +12,7 @@ from islands.protocol.sessions import Received
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.supervisor import events
 from islands.protocol.supervisor.actions import Action, KillProcess, Send, StartProcess
+from islands.protocol.supervisor.commands import Nonces
 from islands.protocol.supervisor.eviction import Restarts
 from islands.protocol.supervisor.memory import SupervisorMemory
 from islands.protocol.supervisor.state import LEARNERS, SupervisorState
@@ -42,7 +44,17 @@ class Desk:
         )
         hub, syncers = "ws://hub:7070/supervisor", ("configured",)
         self.state = SupervisorState(
-            SupervisorMemory(settings, FINGERPRINT, epoch, hub, syncers, restarts, (LEARNERS,), 0.0)
+            SupervisorMemory(
+                settings,
+                FINGERPRINT,
+                epoch,
+                hub,
+                syncers,
+                restarts,
+                (LEARNERS,),
+                0.0,
+                Nonces(b"of this start"),
+            )
         )
 
     def handle(self, event: events.Event) -> list[Action]:
@@ -63,16 +75,22 @@ class Desk:
         return actions
 
     def join(self, name: str = "a", connection: int = 1, **changed: object) -> list[Action]:
+        """A process asks for admission, over a link that an `invitation` opened, or the token."""
+        invitation = changed.pop("invitation", None)
+        assert invitation is None or isinstance(invitation, Invitation)
         join = Join(PROTOCOL, "r", Role.LEARNER, name, FINGERPRINT)
         asked = replace(join, **changed)  # type: ignore[arg-type]
         returns = asked.previous is not None
-        return self.handle(
-            events.JoinArrived(asked, connection, proven=self.proven, returns=returns)
-        )
+        return self.handle(events.JoinArrived(asked, connection, self.proven, returns, invitation))
 
     def admit(self, name: str = "a", connection: int = 1, **changed: object) -> Incarnation:
         (joined,) = sent(self.join(name, connection, **changed), Joined)
         return joined.incarnation
+
+    def revoke(self, name: str) -> list[Action]:
+        """An operator's command to revoke; its host performs it, and then it is answered."""
+        command = Command(Verb.REVOKE, name, 1, self.state.memory.nonces.issue(self.now_s))
+        return self.handle(events.CommandArrived(command, 99, genuine=True))
 
     def hear(self, beat: Heartbeat, connection: int = 1) -> list[Action]:
         return self.handle(events.HeartbeatArrived(beat, connection))
@@ -84,12 +102,19 @@ class Desk:
         return self.handle(Received(Stop(reason), connection))
 
     def command(
-        self, verb: Verb, target: str = "", count: int = 1, *, genuine: bool = True
+        self,
+        verb: Verb,
+        target: str = "",
+        count: int = 1,
+        *,
+        genuine: bool = True,
+        nonce: str | None = None,
+        invitation: Invitation | None = None,
     ) -> CommandAnswer:
         """An operator's command, on a link of its own; the actions are kept."""
-        self.actions = self.handle(
-            events.CommandArrived(Command(verb, "", target, count), 99, genuine=genuine)
-        )
+        fresh = self.state.memory.nonces.issue(self.now_s) if nonce is None else nonce
+        command = Command(verb, target, count, fresh)
+        self.actions = self.handle(events.CommandArrived(command, 99, genuine, invitation))
         (answer,) = sent(self.actions, CommandAnswer)
         return answer
 

@@ -16,6 +16,7 @@ from islands.files.slots import Slots
 from islands.files.tape_writing import MemoryTape
 from islands.lab.toys.toy import NumpyTrainer
 from islands.protocol.identities import OPERATOR, Incarnation, LearnerName, Phase, Role, Status
+from islands.protocol.invitations import signed, signing_secret
 from islands.protocol.membership import Credentials
 from islands.protocol.messages import membership as messages
 from islands.protocol.messages.control import (
@@ -104,6 +105,13 @@ class Hub:
             envelope = await link.receive()
             if isinstance(envelope.body, kind):
                 return envelope.body, envelope
+
+    async def ask(self, link: Link, command: Command) -> CommandAnswer:
+        self.say(link, command)
+        return (await self.hear(link, CommandAnswer))[0]
+
+    async def nonce(self, link: Link) -> str:
+        return (await self.ask(link, Command(Verb.STATUS))).nonce
 
     async def admit(self, name: str, role: Role = Role.LEARNER) -> tuple[Link, Joined]:
         link = await self.dial(name)
@@ -325,11 +333,52 @@ async def test_nobody_but_a_syncer_ends_the_run(tmp_path: Path, *, member: bool)
 @virtual
 async def test_a_command_needs_the_runs_key(tmp_path: Path, key: bytes) -> None:
     async with open_hub(tmp_path) as hub:
-        proof = Credentials("run", key).prove(OPERATOR)
+        secret = signing_secret(Credentials("run", key))
         link = await hub.dial(OPERATOR)
-        hub.say(link, Command(Verb.STATUS, proof))
-        answer, _ = await hub.hear(link, CommandAnswer)
+        answer = await hub.ask(link, signed(Command(Verb.STATUS), await hub.nonce(link), secret))
         assert answer.done is (key == b"a key for the tests alone")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"verb": Verb.STOP},
+        {"target": "ben"},
+        {"target": "an", "count": 11},
+        {"count": 2},
+        {"nonce": "another one"},
+        {"signature": ""},
+    ],
+)
+@virtual
+async def test_a_signature_fits_the_command_that_it_was_made_for_alone(
+    tmp_path: Path, other: dict[str, object]
+) -> None:
+    async with open_hub(tmp_path) as hub:
+        await hub.admit("ana")
+        link, secret = await hub.dial(OPERATOR), signing_secret(hub.credentials)
+        drain = signed(Command(Verb.DRAIN, "ana"), await hub.nonce(link), secret)
+        nonce = other.get("nonce") and await hub.nonce(link)
+        forged = replace(drain, **(other | ({"nonce": nonce} if nonce else {})))  # type: ignore[arg-type]
+        answer = await hub.ask(link, forged)
+        assert not answer.done
+        assert "was not made for it with the run's key" in answer.told
+        assert hub.actor.state.memory.stopping is None
+        assert not hub.actor.state.memory.drained
+        assert (await hub.ask(link, drain)).done
+
+
+@virtual
+async def test_a_command_of_an_earlier_start_is_of_no_use(tmp_path: Path) -> None:
+    async with open_hub(tmp_path) as hub:
+        link, secret = await hub.dial(OPERATOR), signing_secret(hub.credentials)
+        kept = signed(Command(Verb.PAUSE), await hub.nonce(link), secret)
+    async with open_hub(tmp_path) as hub:
+        link = await hub.dial(OPERATOR)
+        answer = await hub.ask(link, kept)
+        assert not answer.done
+        assert "signed for another start of the hub" in answer.told
+        assert (await hub.ask(link, signed(kept, answer.nonce, secret))).done
 
 
 @virtual

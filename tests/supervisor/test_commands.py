@@ -1,15 +1,29 @@
 """What an operator may ask the supervisor for."""
 
+from dataclasses import replace
+
 import pytest
 
 from islands.protocol.identities import LearnerName, Phase, Role, Status
+from islands.protocol.invitations import Invitation, Invited
 from islands.protocol.messages import membership as messages
-from islands.protocol.messages.control import Drain, Verb
-from islands.protocol.messages.membership import Evicted, Leave, MembershipChanged, Stop
+from islands.protocol.messages.control import CommandAnswer, Drain, Verb
+from islands.protocol.messages.membership import (
+    Evicted,
+    Joined,
+    Leave,
+    MembershipChanged,
+    Refused,
+    Stop,
+)
 from islands.protocol.sessions import Received
-from islands.protocol.supervisor.events import LinkClosed, ProcessEnded
+from islands.protocol.supervisor.actions import Revoke
+from islands.protocol.supervisor.commands import NONCE_S, USED_MAX, Nonces
+from islands.protocol.supervisor.events import LinkClosed, ProcessEnded, Revoked
 from islands.protocol.supervisor.eviction import drain_limit_s
 from islands.protocol.supervisor.state import ADDED_MAX
+from islands.protocol.tape.entry import Record
+from islands.protocol.tape.member_entries import Admitted, Commanded
 from tests.supervisor.desk import (
     TIMING,
     Desk,
@@ -28,10 +42,185 @@ def test_without_the_runs_key_nothing_is_done() -> None:
     for verb in (Verb.DRAIN, Verb.EVICT):
         answer = desk.command(verb, "a", genuine=False)
         assert not answer.done
-        assert "not made with the run's key" in answer.told
+        assert "was not made for it with the run's key" in answer.told
         assert not answer.members
         assert recorded(desk.actions) == ["refused"]
     assert desk.status() is Status.LIVE
+
+
+# --- nonces -------------------------------------------------------------------------------------
+
+
+def test_a_command_that_is_not_signed_gets_a_nonce_and_leaves_no_trace() -> None:
+    desk = Desk()
+    for _ in range(3):
+        answer = desk.command(Verb.STOP, nonce="", genuine=False)
+        assert not answer.done
+        assert "is not signed yet" in answer.told
+        assert not recorded(desk.actions)
+    assert desk.state.memory.stopping is None
+    assert desk.command(Verb.STOP, nonce=answer.nonce).done
+
+
+def test_a_nonce_is_good_once_whatever_the_command() -> None:
+    desk = Desk()
+    desk.admit("a")
+    nonce = desk.state.memory.nonces.issue(desk.now_s)
+    assert desk.command(Verb.PAUSE, nonce=nonce).done
+    desk.command(Verb.RESUME)
+    for verb in (Verb.PAUSE, Verb.STOP):
+        answer = desk.command(verb, nonce=nonce)
+        assert not answer.done
+        assert "was sent before" in answer.told
+        assert recorded(desk.actions) == ["refused"]
+        assert answer.nonce not in ("", nonce)
+    assert desk.state.memory.paused is False
+
+
+def test_a_command_with_a_wrong_signature_uses_no_nonce_up() -> None:
+    desk = Desk()
+    nonce = desk.state.memory.nonces.issue(desk.now_s)
+    assert not desk.command(Verb.PAUSE, nonce=nonce, genuine=False).nonce
+    assert desk.command(Verb.PAUSE, nonce=nonce).done
+
+
+@pytest.mark.parametrize("later_s", [NONCE_S, NONCE_S + 0.25])
+def test_a_nonce_expires_by_the_clock_of_the_hub(later_s: float) -> None:
+    desk = Desk()
+    nonce = desk.state.memory.nonces.issue(desk.now_s)
+    desk.wait(later_s)
+    answer = desk.command(Verb.PAUSE, nonce=nonce)
+    assert answer.done is (later_s == NONCE_S)
+    if not answer.done:
+        assert "signed up to 60 s ago by the clock of the hub, and may be 60 s old" in answer.told
+        assert desk.command(Verb.PAUSE, nonce=answer.nonce).done
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "1.0.", ".", "1.0.ab", "9" * 10_000, "1.0." + "0" * 64, "é.1.2"]
+)
+def test_what_is_no_nonce_of_this_start_is_refused(text: str) -> None:
+    answer = Desk().command(Verb.PAUSE, nonce=text)
+    assert not answer.done
+    assert "another start of the hub" in answer.told
+
+
+def test_a_flood_of_questions_for_nonces_costs_the_hub_nothing() -> None:
+    desk = Desk()
+    mine = desk.state.memory.nonces.issue(desk.now_s)
+    for _ in range(3 * USED_MAX):
+        desk.command(Verb.STOP, nonce="", genuine=False)
+    assert not desk.state.memory.nonces.used
+    assert desk.command(Verb.PAUSE, nonce=mine).done
+
+
+def test_of_used_nonces_the_newest_are_kept_and_none_is_good_again() -> None:
+    nonces = Nonces(b"of this start")
+    given = [nonces.issue(0.0) for _ in range(USED_MAX + 3)]
+    unused, *others = given
+    assert [nonces.use(nonce, 0.0) for nonce in others] == [None] * len(others)
+    assert len(nonces.used) == USED_MAX
+    assert all(nonces.use(nonce, 0.0) for nonce in given)
+    assert "or a later one instead of it" in str(nonces.use(unused, 0.0))
+
+
+# --- invitations ----------------------------------------------------------------------------------
+
+ANA = Invitation("ana", Invited.OPERATOR, 1000, 9000)
+
+
+def test_the_tape_names_who_commanded() -> None:
+    desk = Desk()
+    for invitation, by in ((ANA, "ana"), (None, "operator")):
+        assert desk.command(Verb.PAUSE, invitation=invitation).done
+        (entry,) = [action.entry for action in desk.actions if isinstance(action, Record)]
+        assert isinstance(entry, Commanded)
+        assert (entry.by, entry.verb, entry.target) == (by, Verb.PAUSE, "")
+
+
+@pytest.mark.parametrize("role", [Invited.LEARNER, Invited.OBSERVER])
+def test_who_is_invited_as_another_sends_no_commands(role: Invited) -> None:
+    desk = Desk()
+    answer = desk.command(Verb.STOP, invitation=replace(ANA, role=role))
+    assert not answer.done
+    assert answer.told.startswith(f"the invitation of 'ana' is a {role}'s, which sends no commands")
+    assert not answer.nonce
+    assert desk.state.memory.stopping is None
+
+
+@pytest.mark.parametrize("role", [role for role in Role if role is not Role.SUPERVISOR])
+def test_an_invitation_admits_the_role_that_it_names_alone(role: Role) -> None:
+    desk = Desk()
+    learner = replace(ANA, role=Invited.LEARNER)
+    actions = desk.join("a", role=role, invitation=learner)
+    if role is not Role.LEARNER:
+        (refused,) = sent(actions, Refused)
+        assert refused.reason == f"the invitation of 'ana' is a learner's, not a {role.value}'s"
+        return
+    (entry,) = [action.entry for action in actions if isinstance(action, Record)]
+    assert isinstance(entry, Admitted)
+    assert entry.invited == "ana"
+
+
+def test_a_revocation_evicts_who_joined_by_it_and_nobody_else() -> None:
+    desk = Desk()
+    desk.admit("s", 9, role=Role.SYNCER)
+    learner = replace(ANA, role=Invited.LEARNER)
+    held = desk.admit("a", 1, invitation=learner)
+    desk.admit("b", 2, invitation=replace(learner, name="ben"))
+    desk.admit("c", 3)
+    (wish,) = [action for action in desk.revoke("ana") if isinstance(action, Revoke)]
+    assert wish == Revoke("ana", "operator", 99)
+    revoked = {"ana": 2000}
+    actions = desk.handle(Revoked("ana", "operator", 99, revoked, ""))
+    (answer,) = sent(actions, CommandAnswer)
+    assert answer.done
+    assert answer.told == "all invitations of 'ana' until now are revoked; evicted a"
+    assert {name for name, one in desk.state.members.items() if one.status.ended} == {"a"}
+    assert [one.reason for one in sent(actions, Evicted)] == ["the invitation of 'ana' was revoked"]
+    assert [one.retry for one in sent(actions, Refused)] == [False]
+    assert recorded(actions) == ["evicted", "commanded"]
+    again = desk.join("a", 1, invitation=learner, previous=held)
+    assert [one.reason for one in sent(again, Refused)] == ["the invitation of 'ana' was revoked"]
+    assert not desk.command(Verb.STATUS, invitation=ANA).done
+    later = replace(learner, made_ms=2001)
+    assert sent(desk.join("a", 1, invitation=later), Joined)
+
+
+def test_a_syncer_is_told_of_all_revocations_over_each_new_link() -> None:
+    desk = Desk()
+    syncer = desk.admit("s", 9, role=Role.SYNCER)
+    desk.hear(syncer_beat(syncer), 9)
+    actions = desk.handle(Revoked("ana", "operator", 99, {"ana": 2000, "ben": 1}, ""))
+    told = (("ana", 2000), ("ben", 1))
+    assert [page.revoked for page in sent(actions, MembershipChanged) if page.revoked] == [told]
+    later = desk.hear(syncer_beat(syncer), 9)
+    assert not [page for page in sent(later, MembershipChanged) if page.revoked]
+    anew = desk.hear(syncer_beat(syncer), 10)
+    assert [page.revoked for page in sent(anew, MembershipChanged) if page.revoked] == [told]
+
+
+@pytest.mark.parametrize(
+    ("revoked", "failure", "told"),
+    [
+        ({"ana": 1}, "", "no member is here by one, so check the name"),
+        ({"ana": 1}, "a full disk", "that ends with this start of the hub: a full disk"),
+        ({}, "it invites nobody", "nobody's invitation is revoked: it invites nobody"),
+    ],
+)
+def test_a_revocation_says_what_it_did_not_do(
+    revoked: dict[str, int], failure: str, told: str
+) -> None:
+    (answer,) = sent(Desk().handle(Revoked("ana", "ben", 99, revoked, failure)), CommandAnswer)
+    assert answer.done is (not failure)
+    assert told in answer.told
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../a", "operator", "n" * 65, "ä"])
+def test_a_name_that_nobody_has_is_not_revoked(name: str) -> None:
+    answer = Desk().command(Verb.REVOKE, name)
+    assert not answer.done
+    assert answer.told.startswith("nobody is invited so: name is ")
 
 
 def test_status_lists_members_of_all_roles() -> None:

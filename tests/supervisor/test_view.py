@@ -143,7 +143,8 @@ def test_a_whole_crowd_that_ends_at_once_is_told_before_it_is_forgotten() -> Non
 def test_an_operator_is_told_of_hundreds_in_answers_that_fit_a_frame() -> None:
     desk, _ = crowd(prefix="n" * 60)
     for verb, target in ((Verb.STATUS, ""), (Verb.DRAIN, "nobody")):
-        actions = desk.handle(CommandArrived(Command(verb, "", target), 99, genuine=True))
+        nonce = desk.state.memory.nonces.issue(desk.now_s)
+        actions = desk.handle(CommandArrived(Command(verb, target, 1, nonce), 99, genuine=True))
         answers = sent(actions, CommandAnswer)
         for answer in answers:
             CODEC.encode(Envelope("supervisor", "operator", 1, answer))

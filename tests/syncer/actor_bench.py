@@ -54,6 +54,7 @@ class Room:
         self.exported: list[float] = []
         self.ended: list[float] = []
         self.ready_s: list[float] = []
+        self.revoked: list[tuple[tuple[str, int], ...]] = []
         self.network = MemoryNetwork()
         self.tape = MemoryTape()
         self.credentials = Credentials("run", b"a key for the tests alone")
@@ -71,6 +72,7 @@ class Room:
                 export=lambda *_: self.exported.append(now_s()),
                 report=self.report,
                 ready=lambda: self.ready_s.append(now_s()),
+                revoked=self.revoked.append,
             ),
         )
 

@@ -291,6 +291,16 @@ async def test_an_evicted_syncer_shows_which_incarnation_it_was() -> None:
 
 
 @virtual
+async def test_a_syncer_hands_on_whose_invitations_were_revoked() -> None:
+    async with open_merging() as room:
+        told = (("ana", 2000), ("ben", 1))
+        for revoked in ((), told):
+            room.say(MembershipChanged(1, (), begins=False, revoked=revoked))
+        await asyncio.sleep(BEAT_S)
+        assert room.revoked == [told]
+
+
+@virtual
 async def test_heartbeats_say_what_the_syncer_does() -> None:
     async with open_merging() as room:
         for paused, phase in ((True, Phase.PAUSED), (False, Phase.MERGING)):

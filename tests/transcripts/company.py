@@ -37,6 +37,7 @@ from islands.protocol.observer import state as observer
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor import actions as supervisor_actions
 from islands.protocol.supervisor import events as supervisor_events
+from islands.protocol.supervisor.commands import Nonces
 from islands.protocol.supervisor.memory import SupervisorMemory
 from islands.protocol.supervisor.state import SupervisorState
 from islands.protocol.syncer import actions as syncer_actions
@@ -165,7 +166,9 @@ class Company:
         """There is a supervisor from now on; without one, whoever asks is admitted."""
         self.supervisor = SupervisorState(
             SupervisorMemory(
-                *(self.settings, FINGERPRINT, 1, SUPERVISOR, (SYNCER,), {}, ()), self.now_s
+                *(self.settings, FINGERPRINT, 1, SUPERVISOR, (SYNCER,), {}, ()),
+                self.now_s,
+                Nonces(b"of this start"),
             )
         )
 
@@ -229,7 +232,9 @@ class Company:
             self._supervisor(supervisor_events.LinkClosed(connection))
 
     def command(self, verb: str, target: str = "") -> None:
-        self._to_supervisor(OPERATOR, Command(Verb(verb), "", target))
+        assert self.supervisor is not None, "who would answer?"
+        nonce = self.supervisor.memory.nonces.issue(self.now_s)
+        self._to_supervisor(OPERATOR, Command(Verb(verb), target, 1, nonce))
 
     def beat(self, name: str) -> None:
         peer = self.peers.get(name)

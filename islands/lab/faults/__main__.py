@@ -22,10 +22,11 @@ from islands.lab.faults.proxy import HOST
 from islands.lab.faults.victim import write_through
 from islands.model.workload import load_workload
 from islands.protocol.errors import UserError, exit_code_of
-from islands.protocol.identities import OPERATOR, SUPERVISOR, SYNCER, Role
-from islands.protocol.messages.control import Command, CommandAnswer, Note, StepFigures, Verb
+from islands.protocol.identities import SUPERVISOR, SYNCER, Role
+from islands.protocol.invitations import signing_secret
+from islands.protocol.messages.control import Command, Note, StepFigures, Verb
 from islands.run.coordinator import Coordinator, CoordinatorSettings
-from islands.run.hosting.hub_requests import request
+from islands.run.hosting.hub_requests import command
 from islands.run.hosting.process_runtime import compiled_folder, network_of, say, token_of
 from islands.run.hosting.process_runtime import run as run_process
 from islands.run.local_cluster import LearnerSettings, command_of, dialled, local_hub
@@ -33,7 +34,6 @@ from islands.run.run_claim import claim_folder, released_on_failure
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.tasks.factory import allowed_by
 from messaging.actors.scope import Scope
-from messaging.envelope import Envelope
 
 
 class WatchedHub(Coordinator):
@@ -59,15 +59,11 @@ class WatchedHub(Coordinator):
 
     async def stop(self) -> None:
         """End the run as an operator does, by a command to the supervisor."""
-
-        def read(envelope: Envelope) -> CommandAnswer | None:
-            return envelope.body if isinstance(envelope.body, CommandAnswer) else None
-
-        wish = Command(Verb.STOP, self._credentials.prove(OPERATOR))
+        secret = signing_secret(self._credentials)
         address = dialled(self.network.url(SUPERVISOR), self.settings.listening)
         network = network_of(self.settings.connecting, token=token_of(self.settings.connecting))
         try:
-            answer = await request(network, (address,), OPERATOR, wish, read)
+            answer, _ = await command(network, (address,), Command(Verb.STOP), secret)
             say(answer.told)
         finally:
             await network.close()

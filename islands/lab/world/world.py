@@ -24,8 +24,9 @@ from islands.lab.world.inline import InlineCompute, InlineWorker
 from islands.lab.world.processes import RoleProcess, SimulatedProcess, SimulatedProcesses
 from islands.learner.actor import LearnerActor
 from islands.model.interfaces import Trainer
-from islands.protocol.errors import DiskError, FencedError
-from islands.protocol.identities import OPERATOR, SUPERVISOR, SYNCER, Phase
+from islands.protocol.errors import DiskError, FencedError, UnreachableError
+from islands.protocol.identities import SUPERVISOR, SYNCER, Phase
+from islands.protocol.invitations import signing_secret
 from islands.protocol.membership import Credentials
 from islands.protocol.messages.control import Command, CommandAnswer, StepFigures, Verb
 from islands.protocol.settings.run import RunSettings
@@ -34,6 +35,7 @@ from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.member_entries import ProcessEnded, ProcessStarted
 from islands.protocol.tape.simulation_entries import Fault, Final, ProcessKilled
 from islands.run.composition import Cluster, ClusterSpec
+from islands.run.hosting.hub_requests import command
 from islands.run.learner_process import make_learner
 from islands.run.roles import make_syncer
 from islands.supervisor.actor import Hooks, ignored
@@ -41,8 +43,6 @@ from islands.syncer.actor import SyncerActor
 from islands.syncer.workers import Hooks as SyncerHooks
 from islands.syncer.workers import SyncerWorkers
 from messaging.codec.tensors import as_buffer, digest
-from messaging.envelope import Envelope
-from messaging.errors import DialFailed, LinkClosed
 from messaging.simulation.network import Route, SimulatedNetwork
 
 WORLD = "world"
@@ -372,17 +372,12 @@ class World:
 
     async def command(self, verb: Verb, target: str = "", count: int = 1) -> CommandAnswer | None:
         """Send an operator's command to the supervisor; None if it does not answer."""
-        proof = self._credentials.prove(OPERATOR)
-        wish = Command(verb, proof, target, count)
+        wish, secret = Command(verb, target, count), signing_secret(self._credentials)
         try:
             async with asyncio.timeout(COMMAND_S):
-                link = await self.network.dial(SUPERVISOR, local=OPERATOR)
-                link.send(Envelope(OPERATOR, link.remote, 1, wish))
-                answer = (await link.receive()).body
-        except (DialFailed, LinkClosed, TimeoutError):
+                return (await command(self.network, (SUPERVISOR,), wish, secret))[0]
+        except (UnreachableError, TimeoutError):
             return None
-        link.close("answered")
-        return answer if isinstance(answer, CommandAnswer) else None
 
     def limits(
         self, *, records_per_shard: int = BATCHES_PER_SHARD, mailbox_most: int = MAILBOX_MOST

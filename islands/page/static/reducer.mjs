@@ -550,7 +550,10 @@ const TOLD = {
     gave_up: (e) => ["ill", `${e.name} is not started again: ${e.reason}`],
     wrong_report: (e) => ["ill", `what ${e.name} says is wrong: ${e.reason}`],
     diverged: (e) => ["ill", `${e.name} begins again: its loss is not a finite number`],
-    commanded: (e) => ["plain", `operator: ${e.verb} ${e.target}: ${e.told}`],
+    commanded: (e) => {
+        const who = e.by === "operator" ? e.by : `operator ${e.by}`;
+        return ["plain", `${who}: ${e.verb} ${e.target}: ${e.told}`];
+    },
     stood_still: (e) => ["warn", `${e.actor} stood still for ${e.gap_s.toFixed(1)} s`],
     paused: () => ["warn", "the run is paused"],
     resumed: () => ["well", "the run goes on"],

@@ -60,17 +60,22 @@ class Verb(StrEnum):
     ADD = "add"
     PAUSE = "pause"
     RESUME = "resume"
+    REVOKE = "revoke"
     STOP = "stop"
 
 
 @message
 class Command:
-    """Operator → supervisor: a command; `proof` shows that the operator holds the run's key."""
+    """Operator → supervisor: a command, signed over all of it, with a `nonce` of the supervisor.
+
+    The first time it has none: the answer then refuses it, and carries one.
+    """
 
     verb: Verb
-    proof: str
     target: str = ""
     count: int = 1
+    nonce: str = ""
+    signature: str = ""
 
 
 @message
@@ -79,12 +84,14 @@ class CommandAnswer:
 
     The payload of one that is done is the run's status as JSON. A table of members that does not
     fit one frame is sent in several answers, of which all but the last one say that `more` follow.
+    A refusal that has a `nonce` asks for the command once more, signed over that.
     """
 
     done: bool
     told: str
     members: tuple["MemberFigures", ...] = ()
     more: bool = False
+    nonce: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,8 @@ class MembershipChanged:
 
     Others have those that changed since the page before, or, while there is `more` of the whole
     view, further ones. `paused` is the operator's last command to this supervisor to pause (True)
-    or resume (False); None if there was none.
+    or resume (False); None if there was none. `revoked` are all revocations of invitations: names,
+    each with a time in ms since 1970; empty in a page that says nothing of them.
     """
 
     supervisor_epoch: int
@@ -130,6 +131,7 @@ class MembershipChanged:
     paused: bool | None = None
     begins: bool = True
     more: bool = False
+    revoked: tuple[tuple[str, int], ...] = ()
 
 
 @message

@@ -55,6 +55,15 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
+class Revoke:
+    """End all invitations of a name, and keep that; then `events.Revoked` answers the command."""
+
+    name: str
+    by: str
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
 class CountFigures:
     """Add a member's step figures to those of the run."""
 
@@ -78,6 +87,7 @@ Action = (
     | StartProcess
     | KillProcess
     | GiveUp
+    | Revoke
     | CountFigures
     | Record
     | FinishRun

@@ -1,7 +1,9 @@
 """Events that a supervisor handles. `connection` numbers the link on which a message came."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from islands.protocol.invitations import Invitation
 from islands.protocol.messages.control import Command
 from islands.protocol.messages.membership import Heartbeat, Join
 from islands.protocol.sessions import Received
@@ -11,13 +13,15 @@ from islands.protocol.sessions import Received
 class JoinArrived:
     """A process asks for admission; it has `proven` that it holds the run's key, or has not.
 
-    `returns`: it has proven that it is the incarnation that it calls its previous one.
+    `returns`: it has proven that it is the incarnation that it calls its previous one. Who has
+    dialled with the run's token has no invitation.
     """
 
     message: Join
     connection: int
     proven: bool
     returns: bool = False
+    invitation: Invitation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class HeartbeatArrived:
     message: Heartbeat
     connection: int
     host: str | None = None
+    invitation: Invitation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +48,29 @@ class NewerSupervisorProven:
 
 @dataclass(frozen=True, slots=True)
 class CommandArrived:
-    """An operator's command arrived; `genuine` tells whether the run's key made its proof."""
+    """A command arrived; it is `genuine` if the operator with this invitation has signed it.
+
+    Without an invitation that is who holds the run's key.
+    """
 
     message: Command
     connection: int
     genuine: bool
+    invitation: Invitation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """Invitations of a name were revoked by a command, and all the `revoked` are these now.
+
+    `failure` says why they are not kept beyond this start of the hub; it is empty if they are.
+    """
+
+    name: str
+    by: str
+    connection: int
+    revoked: Mapping[str, int]
+    failure: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +96,4 @@ class Ticked:
 PeerEvent = Received | JoinArrived | HeartbeatArrived | CommandArrived
 """Events that the other end of a link causes; what they say may be false."""
 
-Event = PeerEvent | NewerSupervisorProven | LinkClosed | ProcessEnded | Ticked
+Event = PeerEvent | NewerSupervisorProven | Revoked | LinkClosed | ProcessEnded | Ticked

@@ -73,7 +73,8 @@ class MemberRecord:
     """The newest incarnation of one name; times are seconds on the supervisor's clock.
 
     `connection` is the link over which it was heard last, and `steps_s` are the durations of its
-    last steps, as far as heartbeats show them. `redials` tells whether it may have lost its link to
+    last steps, as far as heartbeats show them. `invited` is the person whose invitation it has
+    shown; empty if it is the run's token. `redials` tells whether it may have lost its link to
     a supervisor that was suspended since it was heard. It listens at `address`, and is dialled at
     `host`.
     """
@@ -94,6 +95,7 @@ class MemberRecord:
     address: str | None = None
     host: str | None = None
     epoch: int = 0
+    invited: str = ""
 
     @staticmethod
     def admitted(

@@ -14,6 +14,7 @@ from typing import Never
 
 from islands.protocol.errors import OutdatedError, RefusedError
 from islands.protocol.identities import Incarnation, Role, Status, wrong_name
+from islands.protocol.invitations import Invitation
 from islands.protocol.messages import membership as messages
 from islands.protocol.messages.control import Drain, StepFigures
 from islands.protocol.messages.registry import PROTOCOL
@@ -95,7 +96,11 @@ def _stay_s(memory: SupervisorMemory, now_s: float) -> float:
 def on_join(memory: SupervisorMemory, event: events.JoinArrived, now_s: float) -> None:
     """Admit a process, or refuse it with a sentence that says what differs."""
     join, connection = event.message, event.connection
-    reason = _unlike(memory, join, proven=event.proven) or _ordered_out(memory, join, now_s)
+    reason = (
+        _not_invited(memory, join.role, event.invitation)
+        or _unlike(memory, join, proven=event.proven)
+        or _ordered_out(memory, join, now_s)
+    )
     if reason is not None:
         _refuse(memory, join, connection, reason, retry=False)
         return
@@ -113,8 +118,11 @@ def on_join(memory: SupervisorMemory, event: events.JoinArrived, now_s: float) -
     memory.counter += 1
     memory.asking.pop(join.name, None)
     incarnation = Incarnation(memory.epoch, memory.counter)
-    memory.enter(MemberRecord.admitted(join.role, join.name, incarnation, now_s, connection))
-    memory.record(member_entries.Admitted(join.name, join.role, str(incarnation)))
+    admitted = MemberRecord.admitted(join.role, join.name, incarnation, now_s, connection)
+    admitted.invited = _person(event.invitation)
+    memory.enter(admitted)
+    invited = admitted.invited or None
+    memory.record(member_entries.Admitted(join.name, join.role, str(incarnation), invited))
     joined = messages.Joined(
         run=memory.settings.run,
         name=join.name,
@@ -124,6 +132,16 @@ def on_join(memory: SupervisorMemory, event: events.JoinArrived, now_s: float) -
         syncers=memory.addresses(),
     )
     memory.send(connection, joined)
+
+
+def _not_invited(memory: SupervisorMemory, role: Role, invitation: Invitation | None) -> str | None:
+    if invitation is None or invitation.role.value == role.value:
+        return None if invitation is None else invitation.revoked_by(memory.revoked)
+    return f"the invitation of {invitation.name!r} is a {invitation.role}'s, not a {role.value}'s"
+
+
+def _person(invitation: Invitation | None) -> str:
+    return "" if invitation is None else invitation.name
 
 
 def _why_taken(event: events.JoinArrived, holder: MemberRecord) -> tuple[str, bool] | None:
@@ -215,6 +233,7 @@ def on_heartbeat(memory: SupervisorMemory, event: events.HeartbeatArrived, now_s
         memory.send(connection, ended)
         return
     memory.link(member, connection)
+    member.invited = _person(event.invitation)
     reach, member.epoch, member.address = member.reach, beat.epoch, beat.address
     member.host = (
         None if beat.address is None else peer_host(beat.address, event.host, memory.address)

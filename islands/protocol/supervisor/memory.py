@@ -3,6 +3,7 @@
 The rules are functions over it: each is registered for its event or its message, where it stands.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -11,6 +12,7 @@ from islands.protocol.messages.membership import Member, MembershipChanged
 from islands.protocol.sessions import Handlers
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.supervisor.actions import Action, Send
+from islands.protocol.supervisor.commands import Nonces
 from islands.protocol.supervisor.eviction import MemberRecord, Restarts, Stalls
 from islands.protocol.tape.entry import Entry, Record
 
@@ -60,7 +62,9 @@ class SupervisorMemory:
     are the learners that an operator drained or evicted, `asking` those that asked for the run spec
     lately, with the time, and `spec_sent` the links over which that was answered. `paused` is the
     operator's last command to pause (True) or resume (False), and `stopping` why an operator wants
-    the run to end. `ticked_s` is the time of the last tick, and `counter` the number of admissions.
+    the run to end. Commands are signed over `nonces`, and `revoked` are the revocations of
+    invitations: names, each with a time in ms since 1970. `ticked_s` is the time of the last tick,
+    and `counter` the number of admissions.
 
     So that the cost of an event does not grow with the number of members, `here` holds the members
     that have not ended by role, `folded` the names by their lower case, `linked` the names that
@@ -77,6 +81,8 @@ class SupervisorMemory:
     launched: dict[str, Restarts]
     kinds: tuple[str, ...]
     ticked_s: float
+    nonces: Nonces
+    revoked: Mapping[str, int] = field(default_factory=dict)
     members: dict[str, MemberRecord] = field(default_factory=dict)
     here: dict[Role, dict[str, MemberRecord]] = field(
         default_factory=lambda: {role: {} for role in Role}
@@ -208,6 +214,8 @@ class SupervisorMemory:
                 continue  # no heartbeat has come over its present link yet
             if follower.due or follower.changed:
                 self._send_pages(follower)
+                if follower.whole and self.revoked and member.role is Role.SYNCER:
+                    self.send(follower.connection, self._revocations())
                 follower.whole, follower.due, follower.changed = False, False, {}
 
     def _send_pages(self, follower: Follower) -> None:
@@ -223,6 +231,10 @@ class SupervisorMemory:
                 more=end < len(learners),
             )
             self.send(follower.connection, page)
+
+    def _revocations(self) -> MembershipChanged:
+        revoked = tuple(self.revoked.items())
+        return MembershipChanged(self.epoch, (), self.paused, begins=False, revoked=revoked)
 
     def _in_view(self, name: str) -> Member:
         member = self.members[name]

@@ -10,6 +10,7 @@ evict    end a learner at once: its process is killed, if launched here, and may
 add      start more learners of a kind, if learners are launched here
 pause    let learners stop at their next step, and open no round; nothing is lost
 resume   let all go on
+revoke   end all invitations of a person; who joined by one is evicted, and may not come back
 stop     end the run in order: closing rounds, a final cut, summary and export; its target, if
          any, is the reason
 =======  ==========================================================================================
@@ -23,12 +24,21 @@ the run is over.
 from itertools import count, islice
 
 from islands.protocol.errors import UNFORESEEN
-from islands.protocol.identities import BLOCKED, OPERATOR, SYNCER, Phase, Role, Status
+from islands.protocol.identities import BLOCKED, SYNCER, Phase, Role, Status
+from islands.protocol.invitations import wrong_person
+from islands.protocol.messages import membership as messages
 from islands.protocol.messages.control import Command, CommandAnswer, Drain, MemberFigures, Verb
-from islands.protocol.messages.membership import Stop
 from islands.protocol.sessions import Received
 from islands.protocol.supervisor import events, membership
-from islands.protocol.supervisor.actions import Action, Drop, GiveUp, KillProcess, StartProcess
+from islands.protocol.supervisor.actions import (
+    Action,
+    Drop,
+    GiveUp,
+    KillProcess,
+    Revoke,
+    StartProcess,
+)
+from islands.protocol.supervisor.commands import not_invited, operator_of
 from islands.protocol.supervisor.eviction import MemberRecord, Restarts
 from islands.protocol.supervisor.membership import evict
 from islands.protocol.supervisor.memory import EVENTS, MESSAGES, Drained, SupervisorMemory
@@ -89,20 +99,86 @@ Answer = tuple[bool, str]
 
 @EVENTS.handles(events.CommandArrived)
 def on_command(memory: SupervisorMemory, event: events.CommandArrived, now_s: float) -> None:
-    """Carry out a command if it is `genuine`, and answer it."""
-    command, connection = event.message, event.connection
-    wish = command.verb, command.target, command.count
-    if not event.genuine:
-        text = "the proof of this command is not made with the run's key: use the key of its folder"
-        memory.record(Refused(OPERATOR, text, *wish))
-        memory.send(connection, CommandAnswer(done=False, told=text))
+    """Carry out a command whose signature and nonce are good, and answer it."""
+    command, connection, by = event.message, event.connection, operator_of(event.invitation)
+    refusal = _refusal(memory, event, now_s)
+    if refusal is not None:
+        if command.nonce or not refusal.nonce:  # else it asks for its nonce, as each one does
+            wish = command.verb, command.target, command.count
+            memory.record(Refused(by, refusal.told, *wish))
+        memory.send(connection, refusal)
         return
     if memory.finished is not None:
-        done, text = command.verb is Verb.STATUS, f"the run is over: {memory.finished}"
+        answer = command.verb is Verb.STATUS, f"the run is over: {memory.finished}"
+    elif command.verb is Verb.REVOKE and wrong_person(command.target) is None:
+        memory.actions.append(Revoke(command.target, by, connection))
+        return
     else:
-        done, text = _obey(memory, command, now_s)
+        answer = _obey(memory, command, now_s)
+    _answer(memory, command, by, connection, answer, now_s)
+
+
+def _refusal(
+    memory: SupervisorMemory, event: events.CommandArrived, now_s: float
+) -> CommandAnswer | None:
+    command, keyless = event.message, not_invited(event.invitation, memory.revoked)
+    if keyless is not None:
+        return CommandAnswer(done=False, told=keyless)
+    if command.nonce and not event.genuine:
+        text = (
+            "the signature of this command was not made for it with the run's key, nor with the "
+            "invitation that was shown: use the key of the run's folder"
+        )
+        return CommandAnswer(done=False, told=text)
+    wrong = (
+        memory.nonces.use(command.nonce, now_s)
+        if command.nonce
+        else "this command is not signed yet"
+    )
+    if wrong is None:
+        return None
+    nonce = memory.nonces.issue(now_s)
+    return CommandAnswer(
+        done=False, told=f"{wrong}: it is to be signed over this nonce", nonce=nonce
+    )
+
+
+@EVENTS.handles(events.Revoked)
+def on_revoked(memory: SupervisorMemory, event: events.Revoked, now_s: float) -> None:
+    """Evict who joined by invitations of this name, and tell the syncers and the operator."""
+    reason = f"the invitation of {event.name!r} was revoked"
+    memory.revoked = event.revoked
+    for follower in memory.followers.values():
+        follower.whole = follower.due = True
+    guests = [
+        member for role in Role for member in memory.present(role) if member.invited == event.name
+    ]
+    for member in guests:
+        evict(memory, member, reason, now_s)
+        memory.send(member.connection, messages.Refused(member.name, reason, retry=False))
+    names = ", ".join(member.name for member in guests[:NAMES_MAX])
+    here = f"evicted {names}" if names else "no member is here by one, so check the name"
+    text = f"all invitations of {event.name!r} until now are revoked; {here}"
+    if event.name not in event.revoked:
+        text = f"nobody's invitation is revoked: {event.failure}"
+    elif event.failure:
+        text = f"{text}; but that ends with this start of the hub: {event.failure}"
+    command = Command(Verb.REVOKE, event.name)
+    _answer(memory, command, event.by, event.connection, (not event.failure, text), now_s)
+
+
+def _answer(
+    memory: SupervisorMemory,
+    command: Command,
+    by: str,
+    connection: int,
+    answer: Answer,
+    now_s: float,
+) -> None:
+    done, text = answer
     if command.verb is not Verb.STATUS:
-        memory.record(Commanded(done, text, *wish))
+        wish = command.verb, command.target, command.count
+        memory.record(Commanded(done, text, *wish, by))
     figures = _figures(memory, now_s)
     while len(figures) > PAGE_MEMBERS:
         memory.send(connection, CommandAnswer(done, text, figures[:PAGE_MEMBERS], more=True))
@@ -124,6 +200,8 @@ def _obey(memory: SupervisorMemory, command: Command, now_s: float) -> Answer:
             return _add(memory, command.target, command.count)
         case Verb.PAUSE | Verb.RESUME:
             return _pause(memory, paused=command.verb is Verb.PAUSE)
+        case Verb.REVOKE:
+            return False, f"nobody is invited so: {wrong_person(command.target)}"
         case Verb.STOP:
             return _stop(memory, command.target)
 
@@ -194,7 +272,7 @@ def _stop(memory: SupervisorMemory, why: str) -> Answer:
     memory.stopping = memory.stopping or why or "stopped by an operator"
     linked = [one.connection for one in memory.present(Role.SYNCER) if one.connection is not None]
     for connection in linked:
-        memory.send(connection, Stop(memory.stopping))
+        memory.send(connection, messages.Stop(memory.stopping))
     if linked:
         return True, "the syncer closes the last rounds, then the run ends"
     return True, "there is no syncer now; it ends the run properly as soon as it is back"

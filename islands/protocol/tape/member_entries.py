@@ -6,11 +6,15 @@ from islands.protocol.tape.entry import Entry, Logged
 
 
 class Admitted(Logged, frozen=True, tag="admitted"):
-    """A supervisor admitted a process under a new incarnation."""
+    """A supervisor admitted a process under a new incarnation, by the invitation of a person.
+
+    A process that has the run's token needs none.
+    """
 
     name: str
     role: Role
     incarnation: str
+    invited: str | None = None
 
 
 class Recognised(Logged, frozen=True, tag="recognised"):
@@ -77,13 +81,17 @@ class GaveUp(Logged, frozen=True, tag="gave_up"):
 
 
 class Commanded(Logged, frozen=True, tag="commanded"):
-    """A supervisor handled an operator's command; `told` is the answer."""
+    """A supervisor handled an operator's command; `told` is the answer.
+
+    `by` is the name of the operator's invitation, or `operator` if it has the run's key.
+    """
 
     done: bool
     told: str
     verb: Verb
     target: str
     count: int
+    by: str
 
 
 class StoodStill(Logged, frozen=True, tag="stood_still"):

@@ -5,14 +5,16 @@ The first request of most processes is for the run's spec and plan, without whic
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from islands.layout.leaves import Layout
 from islands.layout.loop_layout import LoopLayout, encode_layout
 from islands.protocol.errors import RefusedError, RunOverError, UnreachableError
-from islands.protocol.identities import Role
+from islands.protocol.identities import OPERATOR, Role
+from islands.protocol.invitations import signed
 from islands.protocol.messages import membership
+from islands.protocol.messages.control import Command, CommandAnswer, MemberFigures
 from islands.protocol.messages.registry import PROTOCOL
 from islands.settings.run_spec import RunPlan, RunSpec
 from islands.settings.wire_limits import limits_of
@@ -23,6 +25,8 @@ from messaging.websocket.network import WebsocketNetwork
 
 ANSWER_S = 10.0
 PAUSE_S = 1.0
+SIGNED_MAX = 3
+"""So often a command is signed: the address may be that of another start of the hub by then."""
 NO_LAYOUT = "its run has no layout before the first training loop joins it (islands.join)"
 
 Answer = TypeVar("Answer")
@@ -108,6 +112,37 @@ def check_same(mine: Layout, run: Layout) -> None:
             f"this host would train something else than the run: {difference} "
             "(“here” is this host; install the same task, corpus and Python version)"
         )
+
+
+async def command(
+    network: Network, addresses: tuple[str, ...], wish: Command, secret: str
+) -> tuple[CommandAnswer, bytes]:
+    """Send a command, signed with an operator's secret over a nonce that the supervisor gives.
+
+    Return its answer, and the run's status as JSON, empty if the hub has none.
+    """
+    answer, status = await request(network, addresses, OPERATOR, wish, _AnswerReader())
+    for _ in range(SIGNED_MAX):
+        if not answer.nonce:
+            break
+        body = signed(wish, answer.nonce, secret)
+        answer, status = await request(network, addresses, OPERATOR, body, _AnswerReader())
+    return answer, status
+
+
+class _AnswerReader:
+    """Takes the parts of an answer to a command; returns the whole one with the last part."""
+
+    def __init__(self) -> None:
+        self._members: list[MemberFigures] = []
+
+    def __call__(self, envelope: Envelope) -> tuple[CommandAnswer, bytes] | None:
+        answer = envelope.body
+        if not isinstance(answer, CommandAnswer):
+            return None
+        self._members.extend(answer.members)
+        whole = replace(answer, members=tuple(self._members)), b"".join(envelope.payload)
+        return None if answer.more else whole
 
 
 async def request(

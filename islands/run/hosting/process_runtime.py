@@ -20,6 +20,7 @@ from islands.files.folder_lock import make_private
 from islands.files.growing_files import Spool
 from islands.files.tape_writing import FileTape, Tape
 from islands.protocol.errors import FULL_OR_FAILING, IslandsError, UserError, unusable
+from islands.protocol.invitations import parted
 from islands.protocol.membership import Credentials
 from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.tape.entry import Entry
@@ -150,7 +151,18 @@ def on_ending_signals(handler: Callable[[str], object]) -> Iterator[None]:
 
 
 def token_of(connecting: ConnectOptions) -> Secret | None:
-    """Return the run's token from its file or the environment; None if there is none."""
+    """Return the run's token, or what is shown of an invitation; None if there is none."""
+    text = token_text(connecting)
+    return Secret(parted(text)[0]) if text else None
+
+
+def token_text(connecting: ConnectOptions) -> str:
+    """Return what is in the token's file or variable, secret part included; empty if neither is."""
+    secret = _token(connecting)
+    return "" if secret is None else secret.header().removeprefix("Bearer ")
+
+
+def _token(connecting: ConnectOptions) -> Secret | None:
     given = Secret.from_env("ISLANDS_TOKEN", os.environ)
     named = connecting.token_file or os.environ.get("ISLANDS_TOKEN_FILE")
     if connecting.token_file is None and given is not None:

@@ -6,7 +6,7 @@ which are shown as long as they are true.
 
 from collections.abc import Mapping
 
-from islands.protocol.identities import Role, Status
+from islands.protocol.identities import OPERATOR, Role, Status
 from islands.protocol.running_statistics import UNSTEADY
 from islands.protocol.tape import learner_entries as learners
 from islands.protocol.tape import member_entries as members
@@ -67,10 +67,13 @@ def sentence(actor: str, entry: Entry, *, known: bool = False) -> str:
     match entry:
         case members.Admitted(name, Role.LEARNER):
             text = f"{name} is back" if known else f"{name} joined"
+            if entry.invited is not None:
+                text += f" by the invitation of {entry.invited}"
         case members.StatusChanged(name, status):
             text = f"{name} {STATUS[status]}" if status in STATUS else ""
-        case members.Commanded(_, answer, verb, target):
-            text = f"operator: {verb} {target}".rstrip() + f": {answer}"
+        case members.Commanded(_, answer, verb, target, by=by):
+            who = by if by == OPERATOR else f"{OPERATOR} {by}"
+            text = f"{who}: {verb} {target}".rstrip() + f": {answer}"
         case members.ProcessEnded(name, str(reason)) if reason:
             text = f"the process of {name} ended: {reason}"
         case members.Adapted(name, precision, reason):

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 import uvloop
 
-from messaging.errors import DialFailed, LinkClosed, LocalFault
+from messaging.errors import DialDenied, DialFailed, LinkClosed, LocalFault
 from messaging.links.link import Lane, Link
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Secret, client_tls, server_tls
@@ -161,6 +161,61 @@ async def test_without_the_secret_nobody_comes_in(shown: str | None) -> None:
         await until_ended(streams)
         assert "secret was shown" in hub.reports[0]
         assert not any("wrong-wrong" in sentence for sentence in hub.reports)
+
+
+class Tickets:
+    """Knows tokens that begin with `ticket-`, and refuses those that were cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled = ""
+
+    def __call__(self, token: str) -> object | None:
+        if token.startswith("ticket-"):
+            gone = token == self.cancelled
+            return "this ticket was\ncancelled: ask for another" if gone else (token,)
+        return None
+
+
+async def test_a_token_beside_the_secret_is_judged_by_who_gave_it_out() -> None:
+    tickets = Tickets()
+    async with Hub() as hub:
+        hub.network.judge = tickets
+        links: list[tuple[Link, Link]] = []
+        networks = [WebsocketNetwork([Probe], secret=Secret(f"ticket-number-{n}-")) for n in (1, 2)]
+        for network in (*networks, hub.network):
+            near: Link = await network.dial(hub.listener.address, local="near")
+            links.append((near, await hub.listener.accept()))
+        assert [far.holder for _, far in links] == [
+            ("ticket-number-1-",),
+            ("ticket-number-2-",),
+            None,
+        ]
+        assert "ticket-number" not in str(hub.reports)
+        tickets.cancelled = "ticket-number-1-"
+        hub.network.end_refused()
+        with pytest.raises(LinkClosed, match="cancelled: ask for another"):
+            await links[0][0].receive()
+        with pytest.raises(
+            DialDenied, match=r"refused: this ticket was\\ncancelled: ask for anoth"
+        ):
+            await networks[0].dial(hub.listener.address, local="near")
+        for near, far in links[1:]:
+            near.send(probe(1))
+            assert (await far.receive()).body == probe(1).body
+        for network in networks:
+            await network.close()
+
+
+async def test_a_token_that_is_refused_later_ends_its_session_within_a_second() -> None:
+    tickets = Tickets()
+    async with Hub(WebsocketSettings(handshake_s=0.5)) as hub:
+        hub.network.judge = tickets
+        network = WebsocketNetwork([Probe], secret=Secret("ticket-number-1-"))
+        near = await network.dial(hub.listener.address, local="near")
+        tickets.cancelled = "ticket-number-1-"
+        with pytest.raises(LinkClosed, match="cancelled"):
+            await near.receive()
+        await network.close()
 
 
 async def test_floods_of_wrong_secrets_do_not_flood_the_log() -> None:
