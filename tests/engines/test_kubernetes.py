@@ -152,6 +152,15 @@ def test_a_cluster_that_nobody_tells_of_is_the_users_to_mend(tmp_path: Path) -> 
         engines.make_engine("kubernetes", OF, {"cluster": "far"})
 
 
+def test_a_kubeconfig_of_the_environment_is_used_in_a_pod_too(
+    kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"KUBECONFIG": str(kubeconfig), "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    for name, value in {**told, "HOME": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    assert Kubernetes(OF, {}).list() == []
+
+
 def test_a_cluster_without_jobset_says_what_to_install(
     api: KubernetesApi, engine: Kubernetes
 ) -> None:

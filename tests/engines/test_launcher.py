@@ -3,22 +3,34 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from islands.actors.ports import ProcessEnd
-from islands.engines.engine import Island, Job, JobState, RunMark, Unplaceable
-from islands.engines.hub import Joining, island_of
-from islands.engines.launcher import EngineLauncher, Host, records_in
+from islands.engines.engine import EngineAway, Island, Job, JobState, RunMark, Unplaceable
+from islands.engines.hub import EnginesOfRun, Joining, island_of
+from islands.engines.launcher import RECORDS_FILE, EngineLauncher, Host, records_in
 from islands.engines.needs import Needs
-from islands.engines.placing import Placements
-from islands.lab.world.inline import InlineWorker
+from islands.engines.placing import ListJobs, Placements
 from islands.protocol.errors import OF_NO_USE
 from tests.engines.memory_engine import MemoryEngine
 from tests.virtual import virtual
 
 OF = RunMark("r", "01234567")
 CALL_S = 0.1
+
+T = TypeVar("T")
+
+
+class Calls:
+    """A worker on the virtual clock; a call that has begun ends, though it is closed meanwhile."""
+
+    def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
+        asyncio.get_running_loop().call_later(CALL_S, done, work())
+
+    def close(self) -> None:
+        """Let what has begun go on."""
 
 
 class Desk:
@@ -34,7 +46,7 @@ class Desk:
         host = Host(
             lambda name, end: self.ends.append((name, end)),
             self.said.append,
-            lambda _: InlineWorker(lambda: CALL_S),
+            lambda _: Calls(),
             lambda: 1e9 + asyncio.get_running_loop().time(),
         )
         engines = {"site": engine} if far is None else {"site": engine, "far": far}
@@ -169,6 +181,15 @@ async def test_an_engine_that_is_away_is_told_once_and_asked_again(desk: Desk) -
     assert desk.ends == []
 
 
+def test_an_engine_that_is_away_is_asked_ever_more_rarely() -> None:
+    placements, waits_s = Placements({"site": "slurm"}), []
+    placements.listed["site"].poll_s = 5.0
+    for _ in range(5):
+        placements.on_answer("site", ListJobs(), EngineAway("no route to host"), 100.0)
+        waits_s.append(placements.wait_s("site", 100.0))
+    assert waits_s == [10.0, 20.0, 40.0, 60.0, 60.0]
+
+
 @virtual
 async def test_a_refused_island_has_ended_with_an_error_of_its_user(desk: Desk) -> None:
     desk.engine.refused = "sbatch: error: invalid partition specified: gpux"
@@ -235,6 +256,22 @@ async def test_a_restarted_hub_goes_on_with_what_it_was_about_to_do(tmp_path: Pa
 
 
 @virtual
+async def test_islands_that_run_and_whose_entry_is_gone_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk = Desk(MemoryEngine(), tmp_path / RECORDS_FILE)
+    desk.launcher.start("site-1")
+    await desk.place()
+    desk.engine.move("job-1", JobState.ENDED, code=0)
+    await asyncio.sleep(10.0)
+    desk.launcher.close()
+    EnginesOfRun.of({"site": Needs("slurm")}, tmp_path)
+    assert capsys.readouterr().err == ""
+    EnginesOfRun.of({}, tmp_path)
+    assert "no entry for site-0 (job job-2 of its engine) any" in capsys.readouterr().err
+
+
+@virtual
 async def test_a_fleet_that_is_being_placed_can_be_stopped(desk: Desk) -> None:
     for index in range(200):
         desk.launcher.start(f"site-{index}")
@@ -296,18 +333,63 @@ async def test_a_job_that_nobody_remembers_is_taken_up_and_a_twin_is_ended(desk:
     assert desk.said == ["site-7 is job lost of slurm (site), and is taken up"]
 
 
-@pytest.mark.parametrize("when", ["asked", "placing", "placed", "away"])
+@pytest.mark.parametrize("when", ["asked", "listing", "placing", "refusing", "placed", "away"])
 @virtual
 async def test_an_island_that_is_to_end_ends_whenever_that_is_said(desk: Desk, when: str) -> None:
     desk.engine.away = "away" if when == "away" else ""
+    desk.engine.full = "no room" if when == "refusing" else ""
     desk.launcher.start("site-0")
-    await asyncio.sleep({"asked": 0.0, "placing": CALL_S / 2}.get(when, 1.0))
+    calls = {"asked": 0.0, "listing": 0.5, "placing": 1.5, "refusing": 1.5}.get(when, 10.0)
+    await asyncio.sleep(calls * CALL_S)
     desk.launcher.stop("site-0", 10.0)
     took_s = await desk.until(lambda: bool(desk.ends))
     assert took_s < 3.0
     assert desk.ends == [("site-0", ProcessEnd())]
     assert desk.launcher.names() == []
     assert not [job for job in desk.engine.jobs if job.state is not JobState.ENDED]
+    assert bool(desk.said) is (when == "away")
+
+
+@virtual
+async def test_an_island_that_is_to_end_is_looked_for_often_though_another_goes_on() -> None:
+    engine = MemoryEngine()
+    engine.poll_s = 60.0
+    desk = Desk(engine)
+    desk.launcher.start("site-1")
+    await desk.place()
+    desk.launcher.stop("site-1", 10.0)
+    await asyncio.sleep(0.5)
+    engine.move("job-1", JobState.ENDING)
+    await asyncio.sleep(5.0)
+    engine.move("job-1", JobState.ENDED)
+    assert await desk.until(lambda: bool(desk.ends)) < 2.0
+
+
+@virtual
+async def test_an_end_that_fails_is_told_once_and_not_if_its_engine_is_known_to_be_away(
+    desk: Desk,
+) -> None:
+    desk.launcher.start("site-1")
+    await desk.place()
+    desk.engine.away = "connection refused"
+    desk.launcher.stop("site-0", 10.0)
+    await asyncio.sleep(600.0)
+    desk.launcher.stop("site-1", 10.0)
+    await asyncio.sleep(600.0)
+    assert desk.said == [
+        "site-0 cannot be ended now: connection refused; it is tried again",
+        "connection refused; the run goes on, and slurm (site) is asked again",
+    ]
+
+
+@virtual
+async def test_what_an_engine_answers_after_the_close_is_told_to_nobody(desk: Desk) -> None:
+    desk.engine.refused = "invalid partition"
+    desk.launcher.start("site-0")
+    await asyncio.sleep(1.5 * CALL_S)
+    desk.launcher.close()
+    await asyncio.sleep(10.0)
+    assert desk.ends == []
 
 
 @virtual

@@ -96,6 +96,14 @@ def test_a_newcomer_goes_on_after_the_newest_round_that_its_donor_knows() -> Non
     assert (take.round, take.fragment, take.clock) == (8, 0, 9 * H / P)
 
 
+def test_a_learner_that_comes_back_holds_its_own_values_and_takes_none_of_the_syncer() -> None:
+    bench = settled()
+    bench.evict()
+    bench.admit(2)
+    bench.update(0, 0)
+    assert [one.version for one in bench.of(actions.HoldValue)] == [Version(1, 0)]
+
+
 def takeovers(bench: Bench) -> list[TookOver]:
     """What the last event put on the tape of a takeover."""
     entries = [getattr(action, "entry", None) for action in bench.actions]

@@ -12,6 +12,7 @@ from islands.protocol.messages.control import HARDWARE_MAX, METRICS_MAX
 
 def test_figures_are_sums_over_the_process() -> None:
     figures = Figures("f00d")
+    assert figures.message(bytes_up=0, bytes_down=0).step_time_s == 0.0
     for steps in (1, 2):
         step = StepFinished(steps, 8 * steps, 0.75 / steps, finite=True, leases=())
         figures.stepped(step, 3.0 / steps, 0.001 * steps, 0.1, {})

@@ -6,7 +6,7 @@ import pytest
 
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings import choices
-from islands.protocol.settings.gossip import GossipSettings, check_members
+from islands.protocol.settings.gossip import GossipSettings, check_members, neighbours_mean
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
@@ -60,6 +60,22 @@ def test_what_works_is_taken(settings: GossipSettings) -> None:
     replace(PRESETS[Preset.GOSSIP], gossip=settings)
     check_members(settings, ["a", "b", "c"])
     assert settings.on is (settings.neighbours is not choices.Neighbours.NOBODY)
+
+
+@pytest.mark.parametrize(
+    ("settings", "learners", "neighbours"),
+    [
+        (GossipSettings(choices.Neighbours.RANDOM_PAIRS), 4, 1.0),
+        (GossipSettings(choices.Neighbours.RING), 4, 2.0),
+        (GossipSettings(choices.Neighbours.RING), 2, 1.0),
+        (GossipSettings(GRAPH, {"a": ("b", "c", "d")}), 4, 1.5),
+        (GossipSettings(choices.Neighbours.RANDOM_PAIRS, everyone_every=3), 5, 1.75),
+    ],
+)
+def test_neighbours_are_counted_over_all_rounds(
+    settings: GossipSettings, learners: int, neighbours: float
+) -> None:
+    assert neighbours_mean(settings, learners) == neighbours
 
 
 def test_without_gossip_one_learner_is_enough() -> None:

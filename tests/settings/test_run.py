@@ -70,6 +70,11 @@ def test_rounds_open_at_once(interval: int, fragments: int, overlap: int, expect
     assert settings.open_rounds_max(fragments) == expected
 
 
+@pytest.mark.parametrize(("interval", "steps"), [(1, 100), (500, 500)])
+def test_steps_after_which_a_learner_is_well(interval: int, steps: int) -> None:
+    assert RunSettings(interval_steps=interval).well_steps == steps
+
+
 @given(st.integers(1, 1000), st.integers(1, 1000))
 def test_progress_is_reported_several_times_per_round(interval: int, fragments: int) -> None:
     settings = RunSettings(interval_steps=interval)

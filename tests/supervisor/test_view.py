@@ -1,5 +1,7 @@
 """Thousands of members: what changed is told, in pages, and no event looks at everybody."""
 
+import pytest
+
 from islands.protocol.identities import Incarnation, Phase, Role, Status
 from islands.protocol.membership import SupervisorView
 from islands.protocol.messages.control import Command, CommandAnswer, Verb
@@ -8,7 +10,7 @@ from islands.protocol.messages.registry import MESSAGE_TYPES
 from islands.protocol.settings.run import Timing
 from islands.protocol.supervisor.actions import Action
 from islands.protocol.supervisor.events import CommandArrived, LinkClosed, Ticked
-from islands.protocol.supervisor.memory import ENDED_REMEMBERED
+from islands.protocol.supervisor.memory import ENDED_REMEMBERED, VIEW_PAGE_MEMBERS
 from islands.protocol.supervisor.state import NAMES_MAX
 from messaging.codec.frames import Codec
 from messaging.envelope import Envelope
@@ -51,8 +53,9 @@ def names_of(pages: list[MembershipChanged]) -> list[str]:
     return [member.name for page in pages for member in page.members]
 
 
-def test_a_syncer_learns_of_hundreds_through_frames_within_the_limits() -> None:
-    desk, admitted = crowd(prefix="n" * 60)
+@pytest.mark.parametrize("number", [CROWD, 2 * VIEW_PAGE_MEMBERS])
+def test_a_syncer_learns_of_hundreds_through_frames_within_the_limits(number: int) -> None:
+    desk, admitted = crowd(number, prefix="n" * 60)
     view = SupervisorView()
     pages = taken(view, ask(desk))
     assert len(pages) > 1
