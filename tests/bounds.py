@@ -208,6 +208,7 @@ MESSAGES: dict[str, Row] = {
     "LayoutTold": _row(ALL, "memory stored", "only while a run has no layout; 1 MiB"),
     "LayoutTaken": _told(),
     "Drain": _told(),
+    "Save": _told(),
     "Command": _row(
         ALL, "bytes_sent stored end", "a signature with the run's key, or an operator's"
     ),

@@ -96,6 +96,16 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "RevokeOptions", "end the invitations of a person at once", "control:revoke"
         ),
         "stop": Command(OPERATOR, "end a run in order, with all merged", "control:stop"),
+        "save": Command(OPERATOR, "take a checkpoint of a run as it is now", "control:save"),
+        "checkpoints": Command(
+            "CheckpointsOptions", "list what a run can go back to", "keeping:checkpoints"
+        ),
+        "verify": Command(
+            "VerifyOptions", "check every byte that a run could resume from", "keeping:verify"
+        ),
+        "backup": Command(
+            "BackupOptions", "copy what a hub needs to go on elsewhere", "keeping:backup"
+        ),
         "logs": Command(
             "LogsOptions", "print the tapes of a run's processes as one text", "records:logs"
         ),

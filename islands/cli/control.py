@@ -63,6 +63,7 @@ pause = partial(_run, Verb.PAUSE)
 resume = partial(_run, Verb.RESUME)
 revoke = partial(_run, Verb.REVOKE)
 stop = partial(_run, Verb.STOP)
+save = partial(_run, Verb.SAVE)
 
 
 async def answered(verb: Verb, options: OperatorOptions) -> int:

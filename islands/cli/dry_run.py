@@ -31,7 +31,7 @@ from islands.numerics.outer import outer_optimizer
 from islands.protocol.errors import IslandsError, UserError
 from islands.protocol.identities import SUPERVISOR
 from islands.run.hosting.process_runtime import network_of, run, token_of
-from islands.run.planner import Estimate, estimate
+from islands.run.planner import SLOTS, Estimate, estimate
 from islands.run.run_claim import require_file, spec_in
 from islands.settings.host import HubOptions, RunOptions, SupervisorOptions, SyncerOptions
 from islands.settings.quantities import rate, size
@@ -366,6 +366,7 @@ def _traffic(findings: Findings, made: Estimate) -> Rows:
         yield "  hub", rate(both), f"both ways, {made.learners} learners"
         yield "  hub, least", hidden, f"for an exchange within {findings.overlap_steps} steps"
     yield "  journal", size(made.disk_bytes), "on the syncer's disk"
+    yield "  checkpoint", size(made.disk_bytes // SLOTS), "each, of which three are kept by default"
     yield "  written", rate(made.disk_per_step * steps), f"{size(made.disk_per_round)} per round"
     speed = findings.written_bytes_per_s
     if speed is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from islands.cli.cost import budget_of, held_to
+from islands.cli.keeping import resumed
 from islands.costs.budget import Budget
 from islands.layout.loop_layout import LoopLayout
 from islands.metrics.sources import metrics_served
@@ -51,6 +52,8 @@ def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | N
     if spec.task == OWN_LOOP and "run.merge_moments" not in (given or ()):
         spec = replace(spec, settings=replace(spec.settings, merge_moments=False))
     spec = run_claim.spec_in(folder, spec, given)
+    if isinstance(options, SyncerOptions) and options.resume is not None:
+        spec = resumed(options.resume, folder, options.saving, spec, given, options.file.task)
     settings = CoordinatorSettings.of(options, spec, folder)
     planned = read(folder) is not None  # a planned run needs no JAX
     allowed = allowed_by(options.file.task)

@@ -1,6 +1,7 @@
 """A small set of named files, each of which a crash leaves whole, as it was or as it is to be."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,6 +43,9 @@ class Disk(Protocol):
 
     def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
         """Open a file for reading from an offset; return None if there is no such file."""
+
+    def link(self, name: str, second: str) -> None:
+        """Give the content that a file has now a second name, which no later write changes."""
 
     def close(self) -> None:
         """Let other processes use the disk; do not read or write after that."""
@@ -111,6 +115,18 @@ class RealDisk:
             return None
         except OSError as error:
             raise DiskError(f"{path} cannot be read: {error}") from error
+
+    def link(self, name: str, second: str) -> None:
+        path, other = self._path(name), self._path(second)
+        try:
+            make_private(other.parent)
+            other.unlink(missing_ok=True)
+            try:
+                os.link(path, other)
+            except OSError:  # a file system without links
+                shutil.copyfile(path, other)
+        except OSError as error:
+            raise DiskError(f"{path} cannot be linked to {other}: {error}") from error
 
     def _path(self, name: str) -> Path:
         return self._elsewhere.get(name, self._folder / name)

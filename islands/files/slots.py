@@ -211,6 +211,12 @@ class Slots:
         if head is not None:
             self._sequences[name][head.file] = head.sequence
 
+    def newest(self, name: str) -> str | None:
+        """Return the file of a name's newest record; None if there is none."""
+        known = self._known(name)
+        file = max(known, key=lambda each: (known[each], each))
+        return None if known[file] == VOID else file
+
     def give_up(self) -> None:
         """Abort reads on another thread soon, with a JournalError."""
         self._given_up = True

@@ -42,6 +42,7 @@ WAKING: frozenset[type[Entry]] = frozenset(
         members.LinkUnsteady,
         members.WrongReport,
         processes.Damaged,
+        processes.CopyFailed,
         processes.Disk,
         processes.EvaluationFailed,
         processes.Failed,

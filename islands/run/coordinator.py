@@ -28,6 +28,7 @@ from islands.actors.epochs import epoch_disk
 from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Context
 from islands.files.whole_files import replace_file
+from islands.keeping.copies import copies_of
 from islands.model.evaluation import Judged, attempt
 from islands.model.interfaces import Workload
 from islands.model.memory import ADAM_MOMENTS, slow_write_s
@@ -52,9 +53,14 @@ from islands.run.records.summary import SUMMARY_FILE, Summary, SyncerShare, as_j
 from islands.run.roles import hooks_of, journal_disk, make_observer, make_syncer, read_initial
 from islands.run.run_claim import Claim, kept_files, released_on_failure, restore_files
 from islands.run.run_end import GOODBYE_S
-from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
+from islands.settings.groups import (
+    CheckpointOptions,
+    ConnectOptions,
+    KeepOptions,
+    ListenOptions,
+)
 from islands.settings.host import HubOptions, RunOptions, SupervisorOptions, SyncerOptions
-from islands.settings.run_spec import RunSpec, write
+from islands.settings.run_spec import RunSpec, not_whole, write
 from islands.settings.wire_limits import limits_of
 from islands.sinks import SINKS
 from islands.supervisor.actor import Hooks
@@ -89,6 +95,7 @@ class CoordinatorSettings:
     listening: ListenOptions
     connecting: ConnectOptions
     keeping: KeepOptions = field(default_factory=KeepOptions)
+    saving: CheckpointOptions = field(default_factory=CheckpointOptions)
     key_file: Path | None = None
     start_from: Path | None = None
     extend: bool = False
@@ -119,10 +126,12 @@ class CoordinatorSettings:
         )
         start_from = options.file.start_from
         match options:
-            case RunOptions(evaluate_every_s=every_s):
-                return replace(settings, start_from=start_from, evaluate_every_s=every_s)
-            case SyncerOptions(key_file=key):
-                return replace(settings, start_from=start_from, key_file=key, syncer_here=True)
+            case RunOptions(evaluate_every_s=every_s, saving=saving):
+                settings = replace(settings, evaluate_every_s=every_s, saving=saving)
+                return replace(settings, start_from=start_from)
+            case SyncerOptions(key_file=key, saving=saving):
+                settings = replace(settings, key_file=key, syncer_here=True, saving=saving)
+                return replace(settings, start_from=start_from)
             case SupervisorOptions(key_file=key):
                 return replace(settings, key_file=key, syncers=options.syncer_urls)
             case _:
@@ -249,6 +258,7 @@ class Coordinator:
 
     async def _open(self) -> None:
         self._began_s = asyncio.get_running_loop().time()
+        lost = not_whole(self.settings.folder)
         if self.claim.changed:
             runtime.say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
         address = None if self.settings.alone else await self._listen()
@@ -258,6 +268,8 @@ class Coordinator:
         self._kept = kept_files(self.settings.folder)
         wall_s = WallClock().now_s() - self.elapsed_s
         self.folder.write(0.0, "hub", ProcessBegan(os.getpid(), wall_s, loop_s=self._began_s))
+        if lost:
+            self.folder.write(0.0, "hub", Damaged([f"{name} (written again)" for name in lost]))
 
     async def _listen(self) -> HubAddress:
         """Return where this hub listens, once no process is left that knows it otherwise."""
@@ -342,6 +354,9 @@ class Coordinator:
                 initial=read_initial(self.settings.start_from, context.layout),
                 may_return=self.plan.may_return,
                 hooks=hooks_of(self.settings.folder, self.spec, context, self._ready),
+                follower=copies_of(
+                    self.settings.folder, self.settings.saving, self.spec, self.plan
+                ),
             )
             self._living.start(self.syncer).add_done_callback(lambda _: self._merged.set())
         elif self._ready is not None:

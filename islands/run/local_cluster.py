@@ -5,7 +5,7 @@ Children are started by the documented commands; learners of other hosts may joi
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -124,7 +124,8 @@ def command_of(hub: Coordinator, name: str, learners: LearnerSettings) -> list[s
     if name == SYNCER:
         start = ["--start_from", str(settings.start_from)] if settings.start_from else []
         listening = [*listening_words(settings.listening), "--key_file", str(hub.key_file)]
-        return [*python, "islands.syncer", *common, *folder, *listening, *start]
+        saving = _arguments(settings.saving, tuple(each.name for each in fields(settings.saving)))
+        return [*python, "islands.syncer", *common, *folder, *listening, *saving, *start]
     own = [*task_words(settings.spec.task), "--model_parallel", str(learners.model_parallel)]
     if settings.spec.settings.gossip.on:
         own += listening_words(settings.listening)

@@ -32,9 +32,10 @@ from islands.protocol.syncer.versions import waits_s
 from islands.protocol.tape import process_entries
 from islands.run.records.model_files import FINAL_FILE, metadata_of, read_values, write_model
 from islands.run.records.summary import share_of
-from islands.run.run_claim import JOURNAL, JOURNAL_LOCK
+from islands.run.run_claim import JOURNAL_LOCK
 from islands.settings.run_spec import RunSpec
 from islands.syncer.actor import SyncerActor
+from islands.syncer.journal import JOURNAL, Follower
 from islands.syncer.workers import Hooks, SyncerWorkers, worker_threads
 
 Floats = NDArray[np.float32]
@@ -91,6 +92,7 @@ def make_syncer(
     initial: Callable[[], Sequence[Floats]] | None = None,
     may_return: bool = False,
     hooks: Hooks | None = None,
+    follower: Follower | None = None,
 ) -> SyncerActor:
     """Make the actor of a syncer.
 
@@ -117,6 +119,7 @@ def make_syncer(
         initial=initial,
         returns_s=waits_s(context.settings.timing) if may_return else None,
         hooks=hooks,
+        follower=follower,
     )
     return syncer
 

@@ -16,9 +16,9 @@ from islands.run.hosting.hub_address import HUB_FILE
 from islands.run.hosting.process_runtime import KEY_FILE, TOKEN_FILE
 from islands.settings.run_spec import MEND, PLAN_FILE, SPEC_FILE, RunPlan, RunSpec, read
 from islands.settings.wire_limits import check_told, limits_of
+from islands.syncer.journal import JOURNAL
 
 LOCK_FILE = "hub.lock"
-JOURNAL = "journal"
 JOURNAL_LOCK = "lock"
 ROLES = (JOURNAL, "supervisor")
 """Folders of the roles that count their starts as epochs."""

@@ -236,6 +236,54 @@ class AddOptions(OperatorOptions):
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointsOptions:
+    """`islands checkpoints`: lists the checkpoints of a run.
+
+    Args:
+        folder: folder of the run, or the folder or URL of checkpoints.
+        json: whether to print one JSON object a line instead of a table.
+    """
+
+    folder: str = field(default="", metadata=POSITIONAL)
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.folder:
+            raise SettingsError("folder is not set; name the folder of a run, as runs/NAME")
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """`islands verify`: checks every byte that a run could be resumed from.
+
+    Args:
+        folder: folder of a run, or the path or URL of one checkpoint.
+    """
+
+    folder: str = field(default="", metadata=POSITIONAL)
+
+    def __post_init__(self) -> None:
+        if not self.folder:
+            raise SettingsError("folder is not set; name the folder of a run, or a checkpoint")
+
+
+@dataclass(frozen=True, slots=True)
+class BackupOptions:
+    """`islands backup`: copies what a hub needs to go on elsewhere.
+
+    Args:
+        folder: folder of the run.
+        out: folder to make, which `islands run --folder OUT --resume auto` goes on in.
+    """
+
+    folder: Path | None = field(default=None, metadata=POSITIONAL)
+    out: Path = Path("backup")
+
+    def __post_init__(self) -> None:
+        named(self.folder)
+
+
+@dataclass(frozen=True, slots=True)
 class LogsOptions:
     """`islands logs`: prints what the processes of a run have written on their tapes.
 

@@ -5,6 +5,7 @@ import secrets
 import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from math import inf
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,7 @@ from islands.protocol.identities import Role, wrong_name
 from islands.protocol.settings.addresses import DEFAULT_PORT, split_address
 from islands.protocol.settings.presets import PRESETS, Preset
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.settings.setting import ADVANCED, Setting, ranged
+from islands.protocol.settings.setting import ADVANCED, Setting, make_choices, ranged
 
 DEFAULT_TASK = "islands.tasks.stdlib_bytes:StdlibBytes"
 FLAT = {"flat": True}
@@ -146,6 +147,73 @@ class KeepOptions:
     @property
     def file_bytes(self) -> int:
         return int(self.file_mib * 2**20)
+
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+NEVER = "never"
+
+
+def seconds_of(name: str, text: str) -> float:
+    """Parse a time such as 90s, 10m, 1.5h or 2d."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", text)
+    if found is None or not float(found[1]):
+        raise SettingsError(f"{name} is {text!r}; a time is a number above 0 and s, m, h or d: 10m")
+    return float(found[1]) * SECONDS[found[2]]
+
+
+class Durability(StrEnum):
+    """When a record of the journal counts as durable: on its disk, or on the mirror's, too."""
+
+    LOCAL = "local"
+    MIRRORED = "mirrored"
+
+
+@dataclass(frozen=True, slots=True)
+@ranged
+class CheckpointOptions:
+    """Copies of the run: checkpoints, to which it can go back, and a mirror.
+
+    Args:
+        checkpoint_every: how often one is taken: a time such as 10m or 2h, a number of merges, or
+            never; one more is taken at the end, and whenever islands save asks for it.
+        checkpoints: where they are stored: a folder, best on another disk, or a URL that fsspec
+            knows, such as s3://bucket/run; by default checkpoints/ in the run's folder.
+        keep: how many of the newest stay.
+        keep_every: of older ones, the first of each such time stays, too: 1h; by default none.
+        mirror: folder, on another disk, that gets each record of the journal as it is written, and
+            in which the run can go on by --folder.
+        durability: whether learners hear of a merge once it is on the journal's disk (local), or on
+            the mirror's, too (mirrored).
+    """
+
+    checkpoint_every: str = "10m"
+    checkpoints: str | None = None
+    keep: Annotated[int, Setting(least=2, advanced=True)] = 3
+    keep_every: Annotated[str | None, ADVANCED] = None
+    mirror: Path | None = None
+    durability: Annotated[Durability, ADVANCED] = Durability.LOCAL
+
+    def __post_init__(self) -> None:
+        make_choices(self)
+        if self.durability is Durability.MIRRORED and self.mirror is None:
+            raise SettingsError("durability is mirrored; it needs mirror, the folder of the copy")
+        _ = self.every_s, self.keep_every_s
+        if self.every_merges == 0:
+            raise SettingsError("checkpoint_every is 0; it must be at least 1 merge, or never")
+
+    @property
+    def every_merges(self) -> int | None:
+        return int(self.checkpoint_every) if self.checkpoint_every.isdecimal() else None
+
+    @property
+    def every_s(self) -> float | None:
+        if self.checkpoint_every == NEVER or self.checkpoint_every.isdecimal():
+            return None
+        return seconds_of("checkpoint_every", self.checkpoint_every)
+
+    @property
+    def keep_every_s(self) -> float | None:
+        return None if self.keep_every is None else seconds_of("keep_every", self.keep_every)
 
 
 @dataclass(frozen=True, slots=True)

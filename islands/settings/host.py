@@ -23,6 +23,7 @@ from islands.protocol.settings.setting import ADVANCED, Setting, ranged
 from islands.settings.groups import (
     FLAT,
     BudgetOptions,
+    CheckpointOptions,
     ConnectOptions,
     KeepOptions,
     ListenOptions,
@@ -72,6 +73,9 @@ class RunOptions(HubOptions):
         model_parallel: number of a learner's devices over which parameters are sharded.
         threads: number of XLA's CPU threads per learner; by default one.
         folder: folder of the run; by default a new one under runs/.
+        saving: its checkpoints.
+        resume: go back to a checkpoint first: its number of merges, its path or URL, another run's
+            folder, or auto for the newest one if the journal is lost.
         evaluate_every_s: least time between two evaluations of the published values.
         islands: what engines place for the run, by name: a table of engine, count, hosts,
             accelerators and the rest, as docs/engines.md lists them; then no learner starts on this
@@ -83,6 +87,8 @@ class RunOptions(HubOptions):
     model_parallel: Annotated[int, SEVERAL] = 1
     threads: Annotated[int | None, SEVERAL] = None
     folder: Path | None = None
+    saving: CheckpointOptions = field(default_factory=CheckpointOptions, metadata=FLAT)
+    resume: str | None = None
     evaluate_every_s: Annotated[float, Setting(above=0, advanced=True)] = 10.0
     islands: Annotated[dict[str, object], ADVANCED] = field(default_factory=dict)
 
@@ -116,12 +122,16 @@ class SyncerOptions(HubOptions):
         key_file: file with the run's key, which proves admissions and commands; by default beside
             the token as `TOKEN.key`, or `key` in the folder if it is there or there is no file of a
             token; made if the supervisor is hosted here and it is missing.
+        saving: the run's checkpoints.
+        resume: go back to a checkpoint first, as `islands run` does.
     """
 
     supervisor: tuple[str, ...] = ()
     name: Annotated[str, ADVANCED] = "syncer"
     folder: Path = Path("runs/run")
     key_file: Annotated[Path | None, ADVANCED] = None
+    saving: CheckpointOptions = field(default_factory=CheckpointOptions, metadata=FLAT)
+    resume: str | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name, Role.SYNCER)

@@ -22,6 +22,8 @@ from islands.settings.groups import OWN_LOOP, RunFile, put
 
 SPEC_FILE = "run.json"
 PLAN_FILE = "plan.json"
+SPARE = "spare"
+"""Folder of a second copy of both, in the run's."""
 MEND = "restore it from a copy, or begin a run in another folder"
 
 
@@ -153,20 +155,27 @@ class RunPlan:
 
 
 def write(folder: Path, spec: RunSpec, plan: RunPlan) -> None:
-    """Write spec and plan into a run's folder, where a restarted hub finds them."""
+    """Write spec and plan into a run's folder, each twice, where a restarted hub finds them."""
+    contents = {
+        SPEC_FILE: msgspec.json.format(spec.encode().encode(), indent=2),
+        PLAN_FILE: plan.encode(),
+    }
     try:
-        make_private(folder)
-        text = msgspec.json.format(spec.encode().encode(), indent=2)
-        write_sealed(folder / SPEC_FILE, text)
-        write_sealed(folder / PLAN_FILE, plan.encode())
+        for place in (folder, folder / SPARE):
+            make_private(place)
+            for name, content in contents.items():
+                write_sealed(place / name, content)
     except OSError as error:
         raise unusable(f"the run folder {folder} cannot be written", error) from error
 
 
 def read(folder: Path) -> tuple[RunSpec, RunPlan] | None:
-    """Read spec and plan from a run's folder; None if it holds no run."""
+    """Read spec and plan from a run's folder, from the spare of one that is not whole.
+
+    None if it holds no run.
+    """
     try:
-        spec, plan = read_sealed(folder / SPEC_FILE), read_sealed(folder / PLAN_FILE)
+        spec, plan = _whole(folder, SPEC_FILE), _whole(folder, PLAN_FILE)
     except DamagedError as error:
         raise DamagedError(f"{error}; {MEND}") from error
     if spec is not None and plan is not None:
@@ -175,3 +184,30 @@ def read(folder: Path) -> tuple[RunSpec, RunPlan] | None:
         return None
     lost, kept = (SPEC_FILE, PLAN_FILE) if spec is None else (PLAN_FILE, SPEC_FILE)
     raise DamagedError(f"{folder} holds the {kept} of a run, but {lost} is missing; {MEND}")
+
+
+def not_whole(folder: Path) -> list[str]:
+    """Return which of the files that `read` reads are damaged or missing beside a whole spare."""
+    found = []
+    for name in (SPEC_FILE, PLAN_FILE):
+        try:
+            whole = read_sealed(folder / name) is not None
+        except DamagedError:
+            whole = False
+        if not whole and (folder / SPARE / name).exists():
+            found.append(name)
+    return found
+
+
+def _whole(folder: Path, name: str) -> bytes | None:
+    try:
+        found = read_sealed(folder / name)
+    except DamagedError:
+        try:
+            spare = read_sealed(folder / SPARE / name)
+        except DamagedError:
+            spare = None
+        if spare is None:
+            raise
+        return spare
+    return read_sealed(folder / SPARE / name) if found is None else found

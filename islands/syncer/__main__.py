@@ -30,6 +30,7 @@ def entry(options: SyncerOptions, common: Common) -> int:
 async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
     """Run a syncer whose supervisor is another process; the run spec is fetched from it."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # of an outer optimizer of optax, if there is one
+    from islands.keeping.copies import copies_of
     from islands.metrics.sources import serve_syncer
     from islands.protocol.identities import Role
     from islands.protocol.invitations import Invitations
@@ -78,6 +79,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
             initial=read_initial(options.file.start_from, plan.layout),
             may_return=plan.may_return,
             hooks=replace(hooks_of(options.folder, spec, context, watchdog.ready), revoked=revoked),
+            follower=copies_of(options.folder, options.saving, spec, plan),
         )
         serve_syncer(network, syncer, connecting)
         say(f"syncer of run {spec.settings.run!r} at {network.url(options.name)}")

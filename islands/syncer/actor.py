@@ -23,7 +23,7 @@ from islands.protocol.errors import IslandsError, JournalError, OutdatedError, R
 from islands.protocol.identities import FinalVersions, LearnerName, Phase, Role, Version
 from islands.protocol.membership import Credentials, HeartbeatContent, MembershipState
 from islands.protocol.messages import training
-from islands.protocol.messages.control import RunEnded
+from islands.protocol.messages.control import RunEnded, Save
 from islands.protocol.messages.membership import (
     Evicted,
     HeartbeatAck,
@@ -42,7 +42,7 @@ from islands.protocol.syncer.sessions import route
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape import process_entries, round_entries
 from islands.protocol.tape.entry import Record
-from islands.syncer.journal import Journal, JournalWriter, Recovered, encode
+from islands.syncer.journal import Follower, Journal, JournalWriter, Recovered, encode
 from islands.syncer.value_store import InspectionQueue, ValueStore
 from islands.syncer.workers import Hooks, SyncerWorkers, attempt
 from messaging.envelope import Envelope
@@ -76,6 +76,7 @@ class SyncerActor(RoleActor[events.Event]):
         initial: Callable[[], Sequence[NDArray[np.float32]]] | None = None,
         returns_s: float | None = None,
         hooks: Hooks | None = None,
+        follower: Follower | None = None,
     ) -> None:
         super().__init__(name, context)
         self.address = name
@@ -92,7 +93,9 @@ class SyncerActor(RoleActor[events.Event]):
             delayed=lambda error: self.record(process_entries.Disk(str(error))),
             failed=lambda error: self.fail("the journal", error),
             damaged=lambda files: self.record(process_entries.Damaged(files)),
+            follower=follower,
         )
+        self._follower = follower
         self._workers = workers
         self._credentials = credentials
         self._shards = shards
@@ -298,7 +301,12 @@ class SyncerActor(RoleActor[events.Event]):
         if export is None or held is None:
             self._report_finished(reason)
             return
-        self._writer.attempt(lambda: export(*held), lambda _: self._report_finished(reason))
+
+        def conclude() -> None:
+            export(*held)
+            self._writer.copy_last(f"the run ended: {reason}")
+
+        self._writer.attempt(conclude, lambda _: self._report_finished(reason))
 
     def _published(self, reason: str) -> tuple[list[NDArray[np.float32]], FinalVersions] | None:
         cut = self.state.cut(reason) if self.begun else None
@@ -308,6 +316,9 @@ class SyncerActor(RoleActor[events.Event]):
         """End; before the end of the run, the hook `stopped` is given what is published."""
         held = self._published(f"stopped: {reason}") if self._end is None else None
         await super().on_stop(reason)
+        if self._follower is not None:
+            await asyncio.to_thread(self._follower.close)
+            self._tell_news(self._follower)
         if held is not None and self._hooks.stopped is not None:
             await asyncio.to_thread(self._hooks.stopped, *held)
 
@@ -361,6 +372,8 @@ class SyncerActor(RoleActor[events.Event]):
                 if body.revoked and self._hooks.revoked is not None:
                     self._hooks.revoked(body.revoked)
                 self.post(body)
+            case Save(reason):
+                self._writer.copy(reason)
             case Stop(reason):
                 over = self._end is not None
                 self.post(events.EndHeard() if over else events.StopRequested(reason))
@@ -374,10 +387,17 @@ class SyncerActor(RoleActor[events.Event]):
         self._writer.look()
         self._send_heartbeat()
         self._report_end()
+        if self._follower is not None:
+            self._writer.copy()
+            self._tell_news(self._follower)
         for connection in sorted(self._callers):
             self.send(self.link(connection), HeartbeatAck(self.state.core.members.view.epoch))
         timing, loop = self.context.settings.timing, asyncio.get_running_loop()
         self._beating = loop.call_later(timing.scaled(timing.heartbeat_s), self._beat)
+
+    def _tell_news(self, follower: Follower) -> None:
+        for entry in follower.news():
+            self.record(entry)
 
     # --- links --------------------------------------------------------------------------------
 

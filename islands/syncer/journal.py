@@ -15,9 +15,9 @@ each heartbeat.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -31,9 +31,12 @@ from islands.protocol.errors import DamagedError, DiskError, FencedError, Island
 from islands.protocol.identities import Version
 from islands.protocol.syncer.journalling import Durable
 from islands.protocol.syncer.versions import Published
+from islands.protocol.tape.entry import Entry
 from islands.syncer.workers import attempt
 from messaging.codec.tensors import as_buffer, digest
 
+JOURNAL = "journal"
+"""Folder of the journal in that of its run."""
 METADATA = "metadata"
 """Name of the records without a fragment."""
 
@@ -46,10 +49,44 @@ class Recovered:
     fragments: tuple[dict[str, NDArray[np.generic]], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The files of a journal's newest records, by their names, and the metadata of the newest."""
+
+    files: tuple[str, ...]
+    metadata: bytes
+
+
+class Follower(Protocol):
+    """Keeps copies of a journal elsewhere."""
+
+    def follow(self, journal: "Journal") -> None:
+        """Look at a journal after a record has become durable, on its worker.
+
+        Raises:
+            DiskError: the record must wait, and this is to be called again.
+        """
+
+    def ask(self, reason: str) -> None:
+        """Want a copy of the journal as it is now."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether `follow` is to be called though nothing was written."""
+
+    def news(self) -> Iterator[Entry]:
+        """Yield what the tape is to have, once."""
+
+    def close(self) -> None:
+        """Wait until the last copy is whole, within limits."""
+
+
 class Journal:
     """One syncer's journal on one disk; nothing is written before `begin_epoch`.
 
-    `damaged` are the files that were missing or not whole, to be named at the start.
+    `damaged` are the files that were missing or not whole, to be named at the start. `commits`
+    counts the versions of fragments that this start has made durable, and `last` is the file that
+    it wrote last.
     """
 
     def __init__(self, disk: Disk, fragments: int) -> None:
@@ -62,6 +99,8 @@ class Journal:
         self.sequence = 0
         self.damaged: list[str] = []
         self._torn: list[str] = []
+        self.commits = 0
+        self.last: str | None = None
         self._unchecked: int | None = None
         """Number of the record that is durable, and of which nobody may hear before a check."""
 
@@ -86,6 +125,8 @@ class Journal:
         for name, one, arrays in zip(self._names, published, recovered.fragments, strict=True):
             version = None if one is None else one.version
             self._held[name] = self.sequence, metadata, version, arrays
+        if self._slots.newest(METADATA) is not None:
+            self._held[METADATA] = self.sequence, metadata, None, {}
 
     def _begin_first(self) -> None:
         """Take this start's epoch, unless the journal that it would resume is gone."""
@@ -237,10 +278,37 @@ class Journal:
                 self._write_anew()
             name = METADATA if fragment is None else self._names[fragment]
             self._slots.write(name, sequence, metadata, version, arrays)
+            self.last = self._slots.newest(name)
             self._held[name] = sequence, metadata, version, arrays
             self._unchecked = sequence
         self.check_owner()  # who took the journal over meanwhile may not have read this record
         self._unchecked = None
+        self.commits += fragment is not None
+
+    def cut(self, folder: str) -> Cut | None:
+        """Give the newest record of each name a second name in a folder of the disk.
+
+        Between two writes these are one moment of the run: the newest record holds all metadata,
+        and that of each fragment the version that this names. Later writes replace names, and
+        change no file. None: not every fragment has a version yet.
+        """
+        self.check_owner()
+        if not all(name in self._held for name in self._names):
+            return None
+        newest = self.files
+        for file in newest:
+            self.link(file, f"{folder}/{file}")
+        return Cut(newest, max(self._held.values(), key=lambda record: record[0])[1])
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files of the newest record of each name, the newest one last."""
+        names = sorted(self._held, key=lambda name: self._held[name][0])
+        found = (self._slots.newest(name) for name in names)
+        return tuple(file for file in found if file is not None)
+
+    def link(self, file: str, second: str) -> None:
+        self._disk.link(file, second)
 
     def _write_anew(self) -> None:
         """Write the whole journal once more, from what the syncer holds: its files are gone."""
@@ -307,8 +375,11 @@ class JournalWriter:
         delayed: Callable[[DiskError], object],
         failed: Callable[[IslandsError], object],
         damaged: Callable[[list[str]], object],
+        follower: Follower | None = None,
     ) -> None:
         self._journal = journal
+        self._follower = follower
+        self._followed: int | None = None
         self._worker = worker
         self._written = written
         self._delayed = delayed
@@ -365,6 +436,32 @@ class JournalWriter:
             check = self._journal.check_owner
             attempt(self._worker, check, done=lambda _: None, failed=failed)
 
+    def copy(self, reason: str = "") -> None:
+        """Let the follower copy the journal as it is, once what was queued before is written."""
+        if self._follower is None or not self._owned or self._closed:
+            return
+        if reason:
+            self._follower.ask(reason)
+        if self._follower.wanted:
+            self._worker.submit(self._follow, lambda _: None)
+
+    def copy_last(self, reason: str) -> None:
+        """Let the follower copy the final journal; on the worker."""
+        if self._follower is not None:
+            self._follower.close()
+            self._follower.ask(reason)
+            self._follow()
+
+    def _follow(self) -> None:
+        if self._follower is not None:
+            self._follower.follow(self._journal)
+
+    def _write_and_follow(self, record: JournalRecord) -> None:
+        if self._followed != record[0]:
+            self._journal.write(*record)
+            self._followed = record[0]
+        self._follow()
+
     def close(self) -> None:
         self._closed = True
         self._journal.give_up()
@@ -373,7 +470,7 @@ class JournalWriter:
 
     def _write_first(self) -> None:
         record = self._unwritten[0]
-        self.attempt(lambda: self._journal.write(*record), self._on_written)
+        self.attempt(lambda: self._write_and_follow(record), self._on_written)
 
     def _on_written(self, _: object) -> None:
         sequence = self._unwritten.popleft()[0]

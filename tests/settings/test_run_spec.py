@@ -11,7 +11,7 @@ from islands.protocol.settings.choices import Precision
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.settings.setting import facts_of
-from islands.settings.run_spec import RunPlan, RunSpec, read, write
+from islands.settings.run_spec import SPARE, RunPlan, RunSpec, not_whole, read, write
 
 SPEC = RunSpec(
     RunSettings(
@@ -61,9 +61,23 @@ def test_a_folder_keeps_both(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["run.json", "plan.json"])
 @pytest.mark.parametrize("damage", ["flipped", "cut", "removed"])
-def test_a_run_whose_settings_are_damaged_is_named(tmp_path: Path, name: str, damage: str) -> None:
+def test_a_run_goes_on_while_one_copy_of_its_settings_is_whole(
+    tmp_path: Path, name: str, damage: str
+) -> None:
     write(tmp_path, SPEC, plan())
-    path = tmp_path / name
+    _damage(tmp_path / name, damage)
+    assert read(tmp_path) == (SPEC, plan())
+    assert not_whole(tmp_path) == [name]
+    _damage(tmp_path / SPARE / name, damage)
+    with pytest.raises(DamagedError, match=rf"{name} is .*begin a run in another folder"):
+        read(tmp_path)
+    write(tmp_path, SPEC, plan())
+    assert not_whole(tmp_path) == []
+    _damage(tmp_path / SPARE / name, damage)
+    assert read(tmp_path) == (SPEC, plan())
+
+
+def _damage(path: Path, damage: str) -> None:
     content = bytearray(path.read_bytes())
     if damage == "removed":
         path.unlink()
@@ -72,8 +86,6 @@ def test_a_run_whose_settings_are_damaged_is_named(tmp_path: Path, name: str, da
     else:
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
-    with pytest.raises(DamagedError, match=rf"{name} is .*begin a run in another folder"):
-        read(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

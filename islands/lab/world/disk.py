@@ -64,6 +64,10 @@ class SimulatedDisk:
         file.seek(at_bytes)
         return file
 
+    def link(self, name: str, second: str) -> None:
+        self._check_device(name)
+        self._written[second] = self._written.get(name, self._durable.get(name, b""))
+
     def close(self) -> None:
         """It has no lock to release, like a network file system without locks."""
 

@@ -62,6 +62,7 @@ class Verb(StrEnum):
     RESUME = "resume"
     REVOKE = "revoke"
     STOP = "stop"
+    SAVE = "save"
 
 
 @message
@@ -105,6 +106,13 @@ class MemberFigures:
     phase: Phase
     step: int
     silent_s: float
+
+
+@message
+class Save:
+    """Supervisor → syncer: take a checkpoint of the run as it is."""
+
+    reason: str
 
 
 @message

@@ -27,7 +27,14 @@ from islands.protocol.errors import UNFORESEEN
 from islands.protocol.identities import BLOCKED, SYNCER, Phase, Role, Status
 from islands.protocol.invitations import wrong_person
 from islands.protocol.messages import membership as messages
-from islands.protocol.messages.control import Command, CommandAnswer, Drain, MemberFigures, Verb
+from islands.protocol.messages.control import (
+    Command,
+    CommandAnswer,
+    Drain,
+    MemberFigures,
+    Save,
+    Verb,
+)
 from islands.protocol.sessions import Received
 from islands.protocol.supervisor import events, membership
 from islands.protocol.supervisor.actions import (
@@ -204,6 +211,8 @@ def _obey(memory: SupervisorMemory, command: Command, now_s: float) -> Answer:
             return False, f"nobody is invited so: {wrong_person(command.target)}"
         case Verb.STOP:
             return _stop(memory, command.target)
+        case Verb.SAVE:
+            return _save(memory)
 
 
 def _status(memory: SupervisorMemory) -> Answer:
@@ -276,6 +285,15 @@ def _stop(memory: SupervisorMemory, why: str) -> Answer:
     if linked:
         return True, "the syncer closes the last rounds, then the run ends"
     return True, "there is no syncer now; it ends the run properly as soon as it is back"
+
+
+def _save(memory: SupervisorMemory) -> Answer:
+    linked = [one.connection for one in memory.present(Role.SYNCER) if one.connection is not None]
+    for connection in linked:
+        memory.send(connection, Save("asked by an operator"))
+    if linked:
+        return True, "the syncer takes a checkpoint; islands checkpoints lists it once it is whole"
+    return False, "there is no syncer now, so nothing can be saved; ask again once it is back"
 
 
 def _figures(memory: SupervisorMemory, now_s: float) -> tuple[MemberFigures, ...]:

@@ -52,6 +52,30 @@ class Disk(Logged, frozen=True, tag="disk"):
     error: str
 
 
+class Checkpointed(Logged, frozen=True, tag="checkpointed"):
+    """A checkpoint of the run is whole: it is at `path`, and can be resumed from."""
+
+    merges: int
+    tokens: int
+    size_bytes: int
+    took_s: float
+    reason: str
+    path: str
+
+
+class CopyFailed(Logged, frozen=True, tag="copy_failed"):
+    """A `checkpoint` or the `mirror` could not be written; the run goes on, and tries it again."""
+
+    what: str
+    error: str
+
+
+class Mirrored(Logged, frozen=True, tag="mirrored"):
+    """The second copy of the run, which had failed, is written again."""
+
+    path: str
+
+
 class Damaged(Logged, frozen=True, tag="damaged"):
     """Files that should exist are damaged or missing; the run goes on without them."""
 

@@ -23,9 +23,8 @@ from islands.protocol.settings.run import RunSettings
 from islands.run.hosting.hub_address import task_folders_of
 from islands.run.hosting.process_runtime import compiled_folder
 from islands.run.records.model_files import FINAL_FILE, described, fitted, load_model
-from islands.run.run_claim import JOURNAL
 from islands.settings.run_spec import RunPlan, RunSpec, read
-from islands.syncer.journal import METADATA, decode, fragment_names, written_by_another
+from islands.syncer.journal import JOURNAL, METADATA, decode, fragment_names, written_by_another
 from islands.tasks.factory import allowed_by, search_data
 
 READS_MOST = 32

@@ -54,6 +54,9 @@ WORDS: Mapping[type[Entry], str] = {
     processes.Refused: "{0.name} was refused: {0.reason}",
     processes.Failed: "{actor} failed: {0.error}",
     processes.EvaluationFailed: "an evaluation failed: {0.error}",
+    processes.Checkpointed: "checkpoint {0.merges} is stored: {0.path}",
+    processes.CopyFailed: "the {0.what} fails: {0.error}",
+    processes.Mirrored: "the mirror is written again: {0.path}",
     processes.Disk: "{actor} waits for its disk: {0.error}",
 }
 """The sentence of each kind of entry whose sentence has only one form."""

@@ -1,0 +1,178 @@
+"""Commands on checkpoints: `islands checkpoints`, `verify`, `backup`, and `--resume` of a hub."""
+
+import json
+import shutil
+from collections.abc import Collection
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from islands.cli.parsing import Common
+from islands.files.folder_lock import make_private
+from islands.keeping.catalogue import held
+from islands.keeping.finding import AUTO, find, peek
+from islands.keeping.manifest import MANIFEST, Manifest
+from islands.keeping.restoring import go_back
+from islands.keeping.saving import CHECKPOINTS, store_of
+from islands.keeping.store import store_at
+from islands.keeping.verifying import faults_of_checkpoint, faults_of_run, journal_is_whole
+from islands.layout.loop_layout import LoopLayout
+from islands.model.workload import OwnLoop, load_workload
+from islands.protocol.errors import UserError, unusable
+from islands.run.hosting.process_runtime import KEY_FILE, TOKEN_FILE, say
+from islands.run.records.run_curves import METRICS_FILE, curves_of
+from islands.run.records.run_values import require_folder
+from islands.settings.commands import BackupOptions, CheckpointsOptions, VerifyOptions, named
+from islands.settings.groups import OWN_LOOP, CheckpointOptions
+from islands.settings.quantities import size
+from islands.settings.run_spec import PLAN_FILE, SPEC_FILE, RunPlan, RunSpec
+from islands.syncer.journal import JOURNAL
+from islands.tasks.factory import allowed_by
+
+SECRETS = (KEY_FILE, TOKEN_FILE)
+PLANNED_BY = ("fragments", "pattern", "piece_bytes_min")
+"""Run settings that decide how a model is cut into fragments."""
+
+
+def checkpoints(options: CheckpointsOptions, _: Common) -> int:
+    """List a run's checkpoints, the oldest first."""
+    run = Path(options.folder)
+    is_run = (run / SPEC_FILE).exists()
+    store = store_at(run / CHECKPOINTS if is_run else options.folder)
+    known = held(store)
+    if not known:
+        raise UserError(f"there is no checkpoint in {store.told('').rstrip('/')}")
+    judged = _evaluations(run) if is_run else []
+    rows = [_row(name, each, judged) for name, each in known.items()]
+    if options.json:
+        for row in rows:
+            print(json.dumps(row))
+        return 0
+    table = Table(box=None, pad_edge=False)
+    for title in ("merges", "tokens", "saved", "size", "evaluation", "whole"):
+        table.add_column(title, justify="left" if title in ("saved", "whole") else "right")
+    for row in rows:
+        table.add_row(*(str(row[key]) for key in ("merges", "tokens", "saved")), *_shown(row))
+    Console().print(table)
+    return 0
+
+
+def _row(name: str, each: Manifest | str, judged: list[tuple[float, float]]) -> dict[str, object]:
+    if isinstance(each, str):
+        empty = dict.fromkeys(("tokens", "saved", "size_bytes", "evaluation", "reason"), "")
+        return {"merges": int(name), **empty, "whole": each}
+    at = datetime.fromtimestamp(each.saved_at_s, tz=UTC).astimezone()
+    figure = next((value for tokens, value in reversed(judged) if tokens <= each.tokens), None)
+    return {
+        "merges": each.merges,
+        "tokens": each.tokens,
+        "saved": f"{at:%Y-%m-%d %H:%M:%S}",
+        "size_bytes": each.size_bytes,
+        "evaluation": figure,
+        "reason": each.reason,
+        "whole": "yes",
+    }
+
+
+def _shown(row: dict[str, object]) -> tuple[str, str, str]:
+    held_bytes, figure = row["size_bytes"], row["evaluation"]
+    return (
+        size(held_bytes) if isinstance(held_bytes, int) else "",
+        f"{figure:.4g}" if isinstance(figure, float) else "",
+        str(row["whole"]),
+    )
+
+
+def _evaluations(run: Path) -> list[tuple[float, float]]:
+    """Return tokens and value of the run's first figure of evaluation, in order."""
+    if not (run / METRICS_FILE).exists():
+        return []
+    first = next(iter(curves_of(run).evaluations.values()), None)
+    return [] if first is None else [(point[0], point[-1]) for point in first.points]
+
+
+def verify(options: VerifyOptions, _: Common) -> int:
+    """Read everything back, and print what is wrong with it; return 1 if anything is."""
+    path = Path(options.folder)
+    if (path / SPEC_FILE).exists() and not (path / MANIFEST).exists():
+        found = faults_of_run(path)
+        what = f"the run in {path}"
+    else:
+        checkpoint = find(options.folder, path)
+        found, what = faults_of_checkpoint(checkpoint), checkpoint.told
+    for fault in found:
+        print(fault)
+    print(f"{what}: {len(found) or 'nothing'} to mend")
+    return 1 if found else 0
+
+
+def backup(options: BackupOptions, _: Common) -> int:
+    """Copy a run's newest checkpoint and its secrets to a folder that is to be made."""
+    run, out = named(options.folder), options.out
+    require_folder(run)
+    if out.exists():
+        raise UserError(f"{out} is there already; name a folder that is yet to be made as --out")
+    found = find(AUTO, run)
+    inside = out / CHECKPOINTS / found.manifest.name
+    try:
+        make_private(inside)
+        with found.store.reading(found.manifest.name):
+            for name in (*found.manifest.files, MANIFEST):
+                file = found.store.open(found.manifest.name, name)
+                if file is None:
+                    raise UserError(f"{found.told} lacks {name}; islands verify {run} tells more")
+                with file, (inside / name).open("wb") as copy:
+                    shutil.copyfileobj(file, copy)
+        for name in SECRETS:
+            if (run / name).exists():
+                shutil.copy2(run / name, out / name)
+        for name in (SPEC_FILE, PLAN_FILE):
+            shutil.copyfile(inside / name, out / name)
+    except OSError as error:
+        raise unusable(f"{out} cannot be written", error) from error
+    wrong = faults_of_checkpoint(find(AUTO, out))
+    if wrong:
+        raise UserError(f"the copy in {out} is not whole: {wrong[0]}")
+    print(
+        f"{out} holds checkpoint {found.manifest.name} and the run's secrets; the run goes on in "
+        f"it by: islands run --folder {out} --resume auto"
+    )
+    return 0
+
+
+def resumed(
+    wish: str,
+    folder: Path,
+    saving: CheckpointOptions,
+    spec: RunSpec,
+    given: Collection[str] | None,
+    task: str,
+) -> RunSpec:
+    """Go back to the checkpoint that `--resume` names; return what the run goes on with."""
+    own = (folder / SPEC_FILE).exists()
+    if wish == AUTO and own and journal_is_whole(folder):
+        return spec
+    found = find(wish, folder, store_of(saving, folder))
+    if not own and given is not None:
+        spec = spec.continued(peek(found), given)
+    lost = ", and what came after it is in set_aside/" if (folder / JOURNAL).exists() else ""
+
+    def plan(now: RunSpec, earlier: RunPlan) -> RunPlan:
+        """Plan the run anew, for which a task is loaded, if its fragments are to be others."""
+        before = peek(found).settings
+        if all(getattr(now.settings, name) == getattr(before, name) for name in PLANNED_BY):
+            return earlier
+        layout = earlier.layout
+        if now.task == OWN_LOOP:
+            own = LoopLayout(layout.leaves, earlier.records, earlier.shards)
+            return OwnLoop(own).plan(now.settings)
+        return load_workload(now, allowed=allowed_by(task)).plan(now.settings)
+
+    restored = go_back(found, folder, spec, plan)
+    say(
+        f"the run goes back to checkpoint {found.told}: {restored.manifest.merges:,} merges, "
+        f"{restored.manifest.tokens:,} tokens{lost}"
+    )
+    return spec

@@ -1,0 +1,64 @@
+"""The checkpoints in a store: which are whole, which is the newest, which may go."""
+
+from collections.abc import Iterator, Mapping
+from typing import IO
+
+from islands.keeping.manifest import MANIFEST, Manifest, Retention, decode
+from islands.keeping.store import CHUNK_BYTES, Store
+from islands.protocol.errors import DamagedError, DiskError, IslandsError, unusable
+
+UNFINISHED = "it has no manifest: it is being written, or was not finished"
+
+
+def manifest_of(store: Store, name: str) -> Manifest | None:
+    """Read the manifest of a checkpoint; None if there is none."""
+    file, where = store.open(name, MANIFEST), f"{store.told(name)}/{MANIFEST}"
+    if file is None:
+        return None
+    try:
+        with file:
+            manifest = decode(file.read(), where)
+    except OSError as error:
+        raise unusable(f"{where} cannot be read", error) from error
+    if manifest.name != name:
+        raise DamagedError(f"{where} is that of checkpoint {manifest.name}")
+    return manifest
+
+
+def held(store: Store) -> Mapping[str, Manifest | str]:
+    """Return each checkpoint's manifest by its name; a sentence in place of one that is not whole.
+
+    Raises:
+        DiskError: the store cannot be read at present.
+    """
+    found: dict[str, Manifest | str] = {}
+    for name in store.names():
+        try:
+            found[name] = manifest_of(store, name) or UNFINISHED
+        except DiskError:
+            raise
+        except IslandsError as error:
+            found[name] = str(error)
+    return found
+
+
+def whole_ones(known: Mapping[str, Manifest | str]) -> list[Manifest]:
+    """Return those that are whole, the oldest first."""
+    found = (each for each in known.values() if isinstance(each, Manifest))
+    return sorted(found, key=lambda each: each.age)
+
+
+def outdated(store: Store, retention: Retention) -> list[str]:
+    """Return the names of the checkpoints that go: outdated ones, and those that are not whole.
+
+    It is called when one has just become whole, and nobody else writes here.
+    """
+    known = held(store)
+    damaged = [name for name, each in known.items() if isinstance(each, str)]
+    return [*damaged, *(each.name for each in retention.outdated(whole_ones(known)))]
+
+
+def parts(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the content of a file, piece by piece."""
+    while part := file.read(CHUNK_BYTES):
+        yield part

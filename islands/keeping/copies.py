@@ -1,0 +1,47 @@
+"""Puts together what follows a run's journal: its checkpoints, and a mirror if there is one."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from islands.keeping.mirror import Mirror
+from islands.keeping.saving import checkpointer
+from islands.protocol.tape.entry import Entry
+from islands.settings.groups import CheckpointOptions, Durability
+from islands.settings.run_spec import RunPlan, RunSpec
+from islands.syncer.journal import Follower, Journal
+
+
+class Copies:
+    """Several followers of one journal, the one that a record may wait for first."""
+
+    def __init__(self, followers: Sequence[Follower]) -> None:
+        self._followers = followers
+
+    def follow(self, journal: Journal) -> None:
+        for each in self._followers:
+            each.follow(journal)
+
+    def ask(self, reason: str) -> None:
+        for each in self._followers:
+            each.ask(reason)
+
+    @property
+    def wanted(self) -> bool:
+        return any(each.wanted for each in self._followers)
+
+    def news(self) -> Iterator[Entry]:
+        for each in self._followers:
+            yield from each.news()
+
+    def close(self) -> None:
+        for each in self._followers:
+            each.close()
+
+
+def copies_of(folder: Path, options: CheckpointOptions, spec: RunSpec, plan: RunPlan) -> Copies:
+    """Return what keeps copies of the run in a folder."""
+    followers: list[Follower] = [checkpointer(folder, options, spec, plan)]
+    if options.mirror is not None:
+        waits = options.durability is Durability.MIRRORED
+        followers.insert(0, Mirror(folder, options.mirror, waits))
+    return Copies(followers)

@@ -1,0 +1,126 @@
+"""Finds a checkpoint by what a person names it, and reads it back with every byte verified."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from islands.files.disk import RealDisk
+from islands.files.whole_files import unsealed
+from islands.keeping.catalogue import held, manifest_of, parts, whole_ones
+from islands.keeping.manifest import Manifest, digest_of
+from islands.keeping.saving import CHECKPOINTS
+from islands.keeping.store import Store, store_at
+from islands.protocol.errors import DamagedError, UserError, unusable
+from islands.settings.run_spec import PLAN_FILE, SPEC_FILE, RunPlan, RunSpec
+from islands.syncer.journal import Journal, Recovered
+
+AUTO = "auto"
+"""The newest whole checkpoint, if there is no whole journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A whole checkpoint, and where it is."""
+
+    store: Store
+    manifest: Manifest
+
+    @property
+    def told(self) -> str:
+        return self.store.told(self.manifest.name)
+
+
+def find(wish: str, folder: Path, stored: Store | None = None) -> Found:
+    """Find what `--resume` names: the merges of a checkpoint of this run, or a path.
+
+    Args:
+        wish: a number of merges; `auto` for the newest whole checkpoint; else the path or URL of a
+            checkpoint, of a folder of checkpoints, or of another run's folder.
+        folder: the run's folder.
+        stored: where this run stores checkpoints, if not in its folder.
+    """
+    if wish == AUTO or wish.isdecimal():
+        store = stored or store_at(folder / CHECKPOINTS)
+        return _newest(store, wish) if wish == AUTO else _named(store, wish)
+    parent, _, name = wish.rstrip("/").rpartition("/")
+    above = store_at(parent or ".")
+    if name in above.names():
+        return _named(above, name)
+    inside = store_at(f"{wish.rstrip('/')}/{CHECKPOINTS}")
+    return _newest(inside if inside.names() else store_at(wish), wish)
+
+
+def _named(store: Store, name: str) -> Found:
+    manifest = manifest_of(store, name) if name in store.names() else None
+    if manifest is None:
+        there = ", ".join(each.name for each in whole_ones(held(store))) or "none"
+        raise UserError(f"there is no whole checkpoint {store.told(name)}; there are: {there}")
+    return Found(store, manifest)
+
+
+def _newest(store: Store, wish: str) -> Found:
+    whole = whole_ones(held(store))
+    if not whole:
+        raise UserError(
+            f"resume is {wish!r}, and {store.told('')} holds no whole checkpoint; islands "
+            "checkpoints RUN lists those of a run"
+        )
+    return Found(store, whole[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A checkpoint as read: the run's spec and plan, and its journal."""
+
+    manifest: Manifest
+    spec: RunSpec
+    plan: RunPlan
+    recovered: Recovered
+
+
+def read(found: Found, room: Path) -> Restored:
+    """Read a checkpoint and verify every byte; `room` is an empty folder for its files."""
+    store, manifest = found.store, found.manifest
+    with store.reading(manifest.name):
+        for name in manifest.files:
+            _fetch(found, name, room / name)
+    texts = [unsealed((room / name).read_bytes()) for name in (SPEC_FILE, PLAN_FILE)]
+    if None in texts:
+        raise DamagedError(f"{found.told} has a damaged {SPEC_FILE} or {PLAN_FILE}")
+    spec, plan = RunSpec.decode(texts[0] or b""), RunPlan.decode(texts[1] or b"")
+    recovered = Journal(RealDisk(room), len(plan.layout.fragments)).recover()
+    if recovered is None or recovered.durable.merges != manifest.merges:
+        raise DamagedError(f"{found.told} does not hold the versions that its manifest tells of")
+    return Restored(manifest, spec, plan, recovered)
+
+
+def peek(found: Found) -> RunSpec:
+    """Read what a checkpoint's run was begun with."""
+    file = found.store.open(found.manifest.name, SPEC_FILE)
+    text = None
+    if file is not None:
+        with file:
+            text = unsealed(file.read())
+    if text is None:
+        raise DamagedError(f"{found.told} has no whole {SPEC_FILE}")
+    return RunSpec.decode(text)
+
+
+def _fetch(found: Found, name: str, target: Path) -> None:
+    """Copy a file of a checkpoint, which must be what the manifest says."""
+    file = found.store.open(found.manifest.name, name)
+    if file is None:
+        raise DamagedError(f"{found.told} lacks {name}, which its manifest names")
+    try:
+        with file, target.open("wb") as copy:
+
+            def copied() -> Iterator[bytes]:
+                for part in parts(file):
+                    copy.write(part)
+                    yield part
+
+            described = digest_of(copied())
+    except OSError as error:
+        raise unusable(f"{found.told}/{name} cannot be copied to {target.parent}", error) from error
+    if described != found.manifest.files[name]:
+        raise DamagedError(f"{found.told}/{name} is damaged: it is not what was written")

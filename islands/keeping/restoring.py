@@ -1,0 +1,112 @@
+"""Goes back to a checkpoint: its values, outer optimizer and books become a run's journal.
+
+The run begins once more under the checkpoint's books (`RunPlan.begun`): all members of before join
+anew, and all leases are free. Its versions are those of a new epoch, so that whoever trained past
+the checkpoint adopts them. What came after the checkpoint is set aside in the run's folder.
+
+Killed at any moment, the run's folder is as before, or the command can be given once more: the new
+journal is written whole beside the old one, then the plan, and two renames come last.
+"""
+
+import contextlib
+import secrets
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+from islands.actors.epochs import COPY, known_epochs, take_epoch
+from islands.files.disk import RealDisk
+from islands.files.folder_lock import lock_folder, make_private
+from islands.files.slots import Slots
+from islands.files.whole_files import flush
+from islands.keeping.finding import Found, Restored, read
+from islands.keeping.manifest import Manifest
+from islands.keeping.recutting import recut, why_another
+from islands.keeping.saving import CHECKPOINTS
+from islands.keeping.store import FolderStore
+from islands.protocol.errors import IslandsError, UserError
+from islands.protocol.identities import Version
+from islands.settings.run_spec import RunPlan, RunSpec, write
+from islands.syncer.journal import JOURNAL, Recovered, encode, fragment_names
+
+ASIDE = "set_aside"
+ENDED = ("final.safetensors", "summary.json")
+"""What a run leaves behind at its end."""
+
+
+def go_back(
+    found: Found,
+    folder: Path,
+    spec: RunSpec | None = None,
+    plan_of: Callable[[RunSpec, RunPlan], RunPlan] = lambda _, plan: plan,
+) -> Restored:
+    """Make a checkpoint the journal of the run in `folder`, which may be a new one.
+
+    `spec` is what the run goes on with; None for what the checkpoint has. `plan_of` plans it, given
+    the plan of the checkpoint.
+    """
+    with contextlib.ExitStack() as stack:
+        for path, lock, user in ((folder, "hub.lock", "hub"), (folder / JOURNAL, "lock", "syncer")):
+            stack.enter_context(lock_folder(path, lock, user))
+        room, fresh = folder / f".{JOURNAL}.read", folder / f".{JOURNAL}.new"
+        for each in (room, fresh):
+            shutil.rmtree(each, ignore_errors=True)
+            make_private(each)
+        stack.callback(shutil.rmtree, room, ignore_errors=True)
+        restored = read(found, room)
+        spec = spec or restored.spec
+        another = why_another(spec, restored.spec)
+        if another is not None:
+            raise UserError(f"{found.told} is of another run, with {another}")
+        restored = recut(restored, spec, plan_of(spec, restored.plan))
+        plan = replace(restored.plan, begun=secrets.token_hex(8), may_return=False)
+        _write_journal(restored.recovered, folder, fresh)
+        write(folder, spec, plan)
+        _set_aside(folder, restored.manifest)
+        for path in fresh.iterdir():
+            path.rename(folder / JOURNAL / path.name)
+        flush(folder / JOURNAL)
+        fresh.rmdir()
+    return restored
+
+
+def _write_journal(recovered: Recovered, folder: Path, fresh: Path) -> None:
+    """Write the records of a journal that begins with these versions, in a new epoch."""
+    elsewhere = {COPY: folder / f"{JOURNAL}.epoch"}
+    with contextlib.suppress(IslandsError):
+        known = known_epochs(Slots(RealDisk(folder / JOURNAL, None, elsewhere))).epochs
+        recovered.durable.epoch = max(recovered.durable.epoch, *known, 0)
+    durable, slots = recovered.durable, Slots(RealDisk(fresh, None, elsewhere))
+    durable.epoch, _ = take_epoch(slots, durable.epoch + 1)
+    durable.begun = ""
+    for index, published in enumerate(durable.published):
+        assert published is not None, "a recovered journal has a version of everything"
+        version = Version(durable.epoch, published.version.number)
+        durable.published[index] = replace(published, version=version)
+    names = fragment_names(len(durable.published))
+    for index, (name, arrays) in enumerate(zip(names, recovered.fragments, strict=True)):
+        durable.sequence += 1
+        now = durable.published[index]
+        version_now = None if now is None else now.version
+        slots.write(name, durable.sequence, encode(durable), version_now, arrays)
+
+
+def _set_aside(folder: Path, manifest: Manifest) -> None:
+    """Move what came after a checkpoint out of the way of what comes now."""
+    aside = next(path for n in count(1) if not (path := folder / ASIDE / str(n)).exists())
+    make_private(aside / JOURNAL)
+    for path in sorted((folder / JOURNAL).iterdir()):
+        if path.name != "lock":
+            path.rename(aside / JOURNAL / path.name)
+    for name in ENDED:
+        if (folder / name).exists():
+            (folder / name).rename(aside / name)
+    later = FolderStore(folder / CHECKPOINTS)
+    for name in later.names():
+        if int(name) > manifest.merges:
+            make_private(aside / CHECKPOINTS)
+            (later.folder / name).rename(aside / CHECKPOINTS / name)
+    flush(aside)
+    flush(folder)

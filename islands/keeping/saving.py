@@ -1,0 +1,178 @@
+"""Takes checkpoints of a syncer's journal while the run goes on.
+
+    the journal's worker    a record is durable → is a checkpoint due? → each newest record gets a
+                            second name, which no later write changes
+    a thread of its own     their digests, the store, the manifest; then outdated ones are removed
+
+So the run waits for some file names, and never for a disk, a network or a digest. A checkpoint that
+fails is told, and taken again with a later record.
+"""
+
+import shutil
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from islands.files.whole_files import open_plain, replace_file, sealed
+from islands.keeping.catalogue import held, outdated, parts, whole_ones
+from islands.keeping.manifest import FORMAT, Manifest, Retention, Schedule, StoredFile, digest_of
+from islands.keeping.store import Store, store_at
+from islands.protocol.errors import DiskError, FencedError, IslandsError, UserError
+from islands.protocol.syncer.journalling import Durable
+from islands.protocol.tape.entry import Entry
+from islands.protocol.tape.process_entries import Checkpointed, CopyFailed
+from islands.settings.groups import CheckpointOptions
+from islands.settings.quantities import size
+from islands.settings.run_spec import PLAN_FILE, SPEC_FILE, RunPlan, RunSpec
+from islands.syncer.journal import JOURNAL, Journal
+from islands.syncer.journal import decode as decode_books
+from messaging.clock import Clock, MonotonicClock, WallClock
+
+CHECKPOINTS = "checkpoints"
+"""Folder of the checkpoints in that of their run, unless they are stored elsewhere."""
+
+CUT = "cut"
+"""Folder in the journal's, of the second names."""
+
+ROOM = 2
+"""So many sizes of a checkpoint must be free: its links keep what the journal is yet to replace."""
+
+WAIT_S = 60.0
+"""So long the end of a syncer waits for a checkpoint that is being stored."""
+
+
+@dataclass(slots=True)
+class Checkpointer:
+    """Takes the checkpoints of one journal, which is in `folder`; see `islands.syncer.journal`."""
+
+    folder: Path
+    store: Store
+    schedule: Schedule
+    retention: Retention
+    spec: RunSpec
+    plan: RunPlan
+    clock: Clock = field(default_factory=MonotonicClock)
+    wall_s: Callable[[], float] = WallClock().now_s
+    _storing: threading.Thread | None = None
+    _news: deque[Entry] = field(default_factory=deque)
+
+    def follow(self, journal: Journal) -> None:
+        """Take a checkpoint if one is due."""
+        now_s = self.clock.now_s()
+        reason = self.schedule.due(journal.commits, now_s)
+        if reason is None or self._busy:
+            return
+        try:
+            shutil.rmtree(self.folder / CUT, ignore_errors=True)
+            cut = journal.cut(CUT)
+        except IslandsError as error:
+            self._news.append(CopyFailed("checkpoint", str(error)))
+        else:
+            if cut is None:
+                return
+            work = (cut.files, cut.metadata, reason)
+            self._storing = threading.Thread(target=self._store, args=work, daemon=True)
+            self._storing.start()
+        self.schedule.taken(journal.commits, now_s)
+
+    def ask(self, reason: str) -> None:
+        self.schedule.ask(reason)
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self.schedule.asked) and not self._busy
+
+    def news(self) -> Iterator[Entry]:
+        while self._news:
+            yield self._news.popleft()
+
+    def close(self) -> None:
+        if self._storing is not None:
+            self._storing.join(WAIT_S)
+            if self._busy:
+                self._news.append(CopyFailed("checkpoint", f"it is not stored after {WAIT_S:g} s"))
+
+    @property
+    def _busy(self) -> bool:
+        return self._storing is not None and self._storing.is_alive()
+
+    def _store(self, files: tuple[str, ...], metadata: bytes, reason: str) -> None:
+        try:
+            self._news.append(self._stored(files, metadata, reason))
+            for gone in outdated(self.store, self.retention):
+                self.store.remove(gone)
+        except (IslandsError, OSError) as error:
+            self._news.append(CopyFailed("checkpoint", str(error)))
+
+    def _stored(self, files: tuple[str, ...], metadata: bytes, reason: str) -> Checkpointed:
+        began_s, books = self.clock.now_s(), decode_books(metadata)
+        name, cut = str(books.merges), self.folder / CUT
+        _check_free(self.store, books)
+        needed = ROOM * sum((cut / file).stat().st_size for file in files)
+        if self.store.free_bytes() < needed:
+            raise DiskError(
+                f"{self.store.told(name)} would leave the disk too full: {size(needed)} must be "
+                "free; keep fewer, or store them elsewhere (checkpoints)"
+            )
+        if not self.store.remove(name):
+            raise UserError(f"{self.store.told(name)} is there already, and somebody reads it")
+        beside = {SPEC_FILE: self.spec.encode().encode(), PLAN_FILE: self.plan.encode()}
+        for file, content in beside.items():
+            replace_file(cut / file, sealed(content))
+        described: dict[str, StoredFile] = {}
+        for file in (*files, *beside):
+            with open_plain(cut / file) as opened:
+                described[file] = digest_of(parts(opened))
+            self.store.put(name, file, cut / file)
+        manifest = Manifest(
+            format=FORMAT,
+            run=books.run,
+            fingerprint=books.fingerprint,
+            epoch=books.epoch,
+            merges=books.merges,
+            tokens=books.ledger.processed,
+            saved_at_s=self.wall_s(),
+            reason=reason,
+            files=described,
+        )
+        self.store.finish(name, manifest.encode())
+        shutil.rmtree(cut, ignore_errors=True)
+        took_s = self.clock.now_s() - began_s
+        where = self.store.told(name)
+        return Checkpointed(
+            manifest.merges, manifest.tokens, manifest.size_bytes, took_s, reason, where
+        )
+
+
+def checkpointer(
+    folder: Path, options: CheckpointOptions, spec: RunSpec, plan: RunPlan
+) -> Checkpointer:
+    return Checkpointer(
+        folder / JOURNAL,
+        store_of(options, folder),
+        Schedule(options.every_merges, options.every_s),
+        Retention(options.keep, options.keep_every_s),
+        spec,
+        plan,
+    )
+
+
+def store_of(options: CheckpointOptions, folder: Path) -> Store:
+    return store_at(options.checkpoints or folder / CHECKPOINTS)
+
+
+def _check_free(store: Store, books: Durable) -> None:
+    """Refuse to store a checkpoint among those of another run, or of a newer syncer."""
+    for each in whole_ones(held(store))[-1:]:
+        if (each.run, each.fingerprint) != (books.run, books.fingerprint):
+            raise UserError(
+                f"{store.told(each.name)} is a checkpoint of run {each.run!r}, which is another "
+                "one; name another folder or URL as checkpoints"
+            )
+        if each.epoch > books.epoch:
+            raise FencedError(
+                f"{store.told(each.name)} is of epoch {each.epoch}, and this syncer is "
+                f"{books.epoch}: a newer one stores the checkpoints of this run"
+            )

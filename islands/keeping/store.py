@@ -1,0 +1,209 @@
+"""Where checkpoints lie: a folder, or what fsspec reaches by a URL (`s3://`, `gs://`, …).
+
+The manifest of a checkpoint is written after all its files, and removed before them.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from math import inf
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Protocol
+
+from islands.files.folder_lock import make_private
+from islands.files.whole_files import atomic_write, flush, open_plain, replace_file
+from islands.keeping.manifest import FILE_NAME, MANIFEST, NAME
+from islands.protocol.errors import DiskError, UserError, not_installed
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+CHUNK_BYTES = 2**22
+"""Bytes of one read: they are still in the cache when their digest is computed."""
+
+
+class Store(Protocol):
+    """A place of checkpoints, by their names; each method raises `DiskError` if it is away."""
+
+    def names(self) -> list[str]:
+        """Return the names of all checkpoints, whole or not, in the order of their merges."""
+
+    def open(self, name: str, file: str) -> IO[bytes] | None:
+        """Open a file of a checkpoint; None if there is none."""
+
+    def free_bytes(self) -> float:
+        """Return how much more can be stored, as far as that is known."""
+
+    def put(self, name: str, file: str, source: Path) -> None:
+        """Store a file, which the checkpoint may share with its source from then on."""
+
+    def finish(self, name: str, manifest: bytes) -> None:
+        """Make a checkpoint whole, which lasts once this returns."""
+
+    def remove(self, name: str) -> bool:
+        """Remove a checkpoint unless somebody reads it; return whether it is gone."""
+
+    def reading(self, name: str) -> AbstractContextManager[None]:
+        """Keep a checkpoint from being removed meanwhile, as far as the store can do so."""
+
+    def told(self, name: str) -> str:
+        """Return the path of a checkpoint, as a person would write it."""
+
+
+class FolderStore:
+    """Checkpoints in a folder; where its file system is the journal's, they are hard links."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def names(self) -> list[str]:
+        with self._told("read"):
+            found = [one.name for one in self.folder.iterdir()] if self.folder.exists() else []
+        return sorted(filter(NAME.fullmatch, found), key=int)
+
+    def open(self, name: str, file: str) -> IO[bytes] | None:
+        with self._told("read"):
+            try:
+                return open_plain(self.folder / name / file)
+            except FileNotFoundError:
+                return None
+
+    def free_bytes(self) -> float:
+        with self._told("written"):
+            make_private(self.folder)
+            return shutil.disk_usage(self.folder).free
+
+    def put(self, name: str, file: str, source: Path) -> None:
+        target = self.folder / name / file
+        with self._told("written"):
+            make_private(target.parent)
+            target.unlink(missing_ok=True)
+            try:
+                os.link(source, target)
+            except OSError:  # another file system, or one without links
+                with open_plain(source) as old, atomic_write(target) as new:
+                    shutil.copyfileobj(old, new, CHUNK_BYTES)
+
+    def finish(self, name: str, manifest: bytes) -> None:
+        with self._told("written"):
+            flush(self.folder / name)
+            replace_file(self.folder / name / MANIFEST, manifest)
+
+    def remove(self, name: str) -> bool:
+        path = self.folder / name / MANIFEST
+        with self._told("removed"):
+            if not path.parent.exists():
+                return True
+            if path.exists():
+                with path.open("rb") as held:
+                    try:
+                        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    except BlockingIOError:
+                        return False
+                    except OSError:  # a file system without locks
+                        pass
+                    path.unlink()
+                    flush(path.parent)
+            shutil.rmtree(path.parent)
+        return True
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[None]:
+        with open_plain(self.folder / name / MANIFEST) as held:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(held, fcntl.LOCK_SH)
+            yield
+
+    def told(self, name: str) -> str:
+        return str(self.folder / name)
+
+    @contextmanager
+    def _told(self, how: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DiskError(f"checkpoints in {self.folder} cannot be {how}: {error}") from error
+
+
+class RemoteStore:
+    """Checkpoints under a URL; nothing there keeps a reader's checkpoint from being removed."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._scheme = url.partition("://")[0]
+        self._files: AbstractFileSystem | None = None
+        self._root = ""
+
+    def names(self) -> list[str]:
+        with self._told("listed") as files:
+            files.invalidate_cache()
+            held = files.ls(self._root, detail=False) if files.exists(self._root) else []
+        names = (str(path).rstrip("/").rpartition("/")[2] for path in held)
+        return sorted(filter(NAME.fullmatch, names), key=int)
+
+    def open(self, name: str, file: str) -> IO[bytes] | None:
+        with self._told("read") as files:
+            path = f"{self._root}/{name}/{file}"
+            found: IO[bytes] | None = files.open(path, "rb") if files.exists(path) else None
+            return found
+
+    def free_bytes(self) -> float:
+        return inf
+
+    def put(self, name: str, file: str, source: Path) -> None:
+        with self._told("written") as files:
+            files.makedirs(f"{self._root}/{name}", exist_ok=True)
+            files.put_file(str(source), f"{self._root}/{name}/{file}")
+
+    def finish(self, name: str, manifest: bytes) -> None:
+        with self._told("written") as files:
+            files.pipe_file(f"{self._root}/{name}/{MANIFEST}", manifest)
+
+    def remove(self, name: str) -> bool:
+        path = f"{self._root}/{name}"
+        with self._told("removed") as files:
+            files.invalidate_cache()
+            if files.exists(f"{path}/{MANIFEST}"):
+                files.rm_file(f"{path}/{MANIFEST}")
+            if files.exists(path):
+                files.rm(path, recursive=True)
+        return True
+
+    def reading(self, name: str) -> AbstractContextManager[None]:
+        del name
+        return nullcontext()
+
+    def told(self, name: str) -> str:
+        return f"{self._url}/{name}"
+
+    @contextmanager
+    def _told(self, how: str) -> "Iterator[AbstractFileSystem]":
+        """Give the file system, and turn whatever it raises into a sentence."""
+        try:
+            if self._files is None:
+                from fsspec.core import url_to_fs
+
+                self._files, self._root = url_to_fs(self._url)
+            yield self._files
+        except ImportError as error:
+            raise UserError(
+                not_installed(f"checkpoints at {self._scheme}://", f"fsspec[{self._scheme}]")
+            ) from error
+        except ValueError as error:
+            raise UserError(f"checkpoints at {self._url} cannot be {how}: {error}") from error
+        except Exception as error:
+            raise DiskError(f"checkpoints at {self._url} cannot be {how}: {error!r}") from error
+
+
+def store_at(place: str | Path) -> Store:
+    """Return the store at a path or a URL."""
+    text = str(place)
+    if "://" in text:
+        return RemoteStore(text)
+    return FolderStore(Path(text))
+
+
+def is_file_of_checkpoint(name: str) -> bool:
+    return FILE_NAME.fullmatch(name) is not None
