@@ -30,7 +30,7 @@ TESTS = {
     "islands/protocol/supervisor": ("tests/supervisor", "tests/engines"),
     "islands/protocol/gossip": ("tests/learner", "tests/rounds"),
     "islands/protocol/observer": ("tests/observer",),
-    "islands/protocol/messages": ("tests/protocol", "tests/messaging/codec"),
+    "islands/protocol/messages": ("tests/protocol", "tests/supervisor", "tests/messaging/codec"),
     "islands/protocol/tape": ("tests/protocol", "tests/page"),
     "islands/protocol/settings": ("tests/settings", "tests/cli"),
     "islands/engines": ("tests/engines",),
