@@ -303,8 +303,8 @@ class Journal:
     @property
     def files(self) -> tuple[str, ...]:
         """The files of the newest record of each name, the newest one last."""
-        names = sorted(self._held, key=lambda name: self._held[name][0])
-        found = (self._slots.newest(name) for name in names)
+        in_order = sorted(self._held, key=lambda name: self._held[name][0])
+        found = (self._slots.newest(name) for name in in_order)
         return tuple(file for file in found if file is not None)
 
     def link(self, file: str, second: str) -> None:

@@ -26,8 +26,6 @@ from tests.integration.programs import (
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-MIRROR = "tests/keeping/test_mirror.py::test_every_record_is_copied_and_a_hub_goes_on_there"
-CHECKPOINT = "tests/keeping/test_checkpoints.py::test_the_run_goes_back_and_on"
 EVERY = 10
 
 
@@ -94,7 +92,9 @@ class Island:
         return [e for e in entries(folder / "tape.jsonl", "started") if e["actor"] == "syncer"]
 
 
-@pytest.mark.long(MIRROR)
+@pytest.mark.long(
+    "tests/keeping/test_mirror.py::test_every_record_is_copied_and_a_hub_goes_on_there"
+)
 async def test_with_a_mirror_no_version_is_lost(tmp_path: Path) -> None:
     async with open_room(tmp_path) as room:
         island = Island(room, tmp_path)
@@ -107,7 +107,7 @@ async def test_with_a_mirror_no_version_is_lost(tmp_path: Path) -> None:
     assert int(str(started["sequence"])) >= least
 
 
-@pytest.mark.long(CHECKPOINT)
+@pytest.mark.long("tests/keeping/test_checkpoints.py::test_the_run_goes_back_and_on")
 async def test_with_a_checkpoint_no_more_is_lost_than_since_it(tmp_path: Path) -> None:
     stored = tmp_path / "stored"
     async with open_room(tmp_path) as room:
