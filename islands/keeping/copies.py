@@ -29,6 +29,10 @@ class Copies:
     def wanted(self) -> bool:
         return any(each.wanted for each in self._followers)
 
+    def finish(self, journal: Journal, reason: str) -> None:
+        for each in self._followers:
+            each.finish(journal, reason)
+
     def news(self) -> Iterator[Entry]:
         for each in self._followers:
             yield from each.news()
@@ -43,5 +47,5 @@ def copies_of(folder: Path, options: CheckpointOptions, spec: RunSpec, plan: Run
     followers: list[Follower] = [checkpointer(folder, options, spec, plan)]
     if options.mirror is not None:
         waits = options.durability is Durability.MIRRORED
-        followers.insert(0, Mirror(folder, options.mirror, waits))
+        followers.insert(0, Mirror(folder, options.mirror, spec, plan, waits))
     return Copies(followers)

@@ -26,7 +26,7 @@ from islands.protocol.errors import DiskError, FencedError, IslandsError, UserEr
 from islands.protocol.identities import SUPERVISOR
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import CopyFailed, Mirrored
-from islands.settings.run_spec import PLAN_FILE, SPEC_FILE, read
+from islands.settings.run_spec import RunPlan, RunSpec, read, write
 from islands.syncer.journal import JOURNAL, Journal
 
 LINKS = "mirror"
@@ -35,7 +35,7 @@ LINKS = "mirror"
 WAITING_MOST = 64
 """Records that may wait for the copy; beyond that it begins anew with the newest ones."""
 
-BESIDE = ("key", "token", f"{SUPERVISOR}.epoch", PLAN_FILE, SPEC_FILE)
+BESIDE = ("key", "token", f"{SUPERVISOR}.epoch")
 
 
 @dataclass(slots=True)
@@ -44,6 +44,8 @@ class Mirror:
 
     folder: Path
     other: Path
+    spec: RunSpec
+    plan: RunPlan
     waits: bool = False
     retry_s: float = 2.0
     close_s: float = 10.0
@@ -72,9 +74,12 @@ class Mirror:
             return
         with self._change:
             if len(self._waiting) >= WAITING_MOST:
-                self._waiting.clear()
-                self._whole = False
-            self._waiting.extend(self._links(journal))
+                self._forget()
+            try:
+                self._waiting.extend(self._links(journal))
+            except IslandsError as error:
+                self._forget()
+                self._tell(str(error))
             self._change.notify_all()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, args=(journal.epoch,), daemon=True)
@@ -86,6 +91,9 @@ class Mirror:
     @property
     def wanted(self) -> bool:
         return False
+
+    def finish(self, journal: Journal, reason: str) -> None:
+        """Do nothing: the record of the end is copied as all others are."""
 
     def news(self) -> Iterator[Entry]:
         while self._news:
@@ -110,7 +118,7 @@ class Mirror:
     def _links(self, journal: Journal) -> list[tuple[str, str]]:
         """Give second names to what is to be copied, which later records do not change."""
         if not self._linked:
-            shutil.rmtree(self.folder / JOURNAL / LINKS, ignore_errors=True)
+            self._forget()
         found: list[tuple[str, str]] = []
         for file in self._files(journal):
             self._linked += 1
@@ -118,6 +126,12 @@ class Mirror:
             journal.link(file, link)
             found.append((link, file))
         return found
+
+    def _forget(self) -> None:
+        """Begin anew with the newest records: those that wait are too many, or of another start."""
+        self._waiting.clear()
+        self._whole = False
+        shutil.rmtree(self.folder / JOURNAL / LINKS, ignore_errors=True)
 
     def _copy_now(self, journal: Journal) -> None:
         try:
@@ -173,6 +187,7 @@ class Mirror:
                 make_private(copy.parent)
                 replace_file(copy, path.read_bytes())
                 copy.chmod(0o600)
+            write(self.other, self.spec, self.plan)
             unless_claimed.pop_all()
         self._lock = lock
 
@@ -184,10 +199,8 @@ class Mirror:
         yield from sorted((self.folder / SUPERVISOR).glob("epoch.*"))
 
     def _check(self, epoch: int) -> None:
-        own, there = read(self.folder), read(self.other)
-        if own is None:
-            raise UserError(f"{self.folder} holds no run")
-        if there is not None and there[1].layout.fingerprint != own[1].layout.fingerprint:
+        there = read(self.other)
+        if there is not None and there[1].layout.fingerprint != self.plan.layout.fingerprint:
             raise UserError(f"{self.other} holds another run; name another folder as mirror")
         newest = newest_epoch(Slots(epoch_disk(self.other, JOURNAL)))
         if newest > epoch:

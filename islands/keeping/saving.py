@@ -84,6 +84,11 @@ class Checkpointer:
     def wanted(self) -> bool:
         return bool(self.schedule.asked) and not self._busy
 
+    def finish(self, journal: Journal, reason: str) -> None:
+        self.close()
+        self.ask(reason)
+        self.follow(journal)
+
     def news(self) -> Iterator[Entry]:
         while self._news:
             yield self._news.popleft()

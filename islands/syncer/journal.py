@@ -74,6 +74,9 @@ class Follower(Protocol):
     def wanted(self) -> bool:
         """Whether `follow` is to be called though nothing was written."""
 
+    def finish(self, journal: "Journal", reason: str) -> None:
+        """Copy the journal of a run that has ended, on its worker; what waits is waited for."""
+
     def news(self) -> Iterator[Entry]:
         """Yield what the tape is to have, once."""
 
@@ -448,9 +451,7 @@ class JournalWriter:
     def copy_last(self, reason: str) -> None:
         """Let the follower copy the final journal; on the worker."""
         if self._follower is not None:
-            self._follower.close()
-            self._follower.ask(reason)
-            self._follow()
+            self._follower.finish(self._journal, reason)
 
     def _follow(self) -> None:
         if self._follower is not None:

@@ -1,5 +1,6 @@
 """The hub's machine is gone with its disk: the run goes on from a mirror, or from a checkpoint."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -29,6 +30,14 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 EVERY = 10
 
 
+def journal_of(folder: Path) -> Recovered:
+    told = read(folder)
+    assert told is not None
+    recovered = Journal(RealDisk(folder / JOURNAL), len(told[1].layout.fragments)).recover()
+    assert recovered is not None
+    return recovered
+
+
 class Island:
     """A run whose hub is in one folder, and whose learners are elsewhere."""
 
@@ -56,16 +65,14 @@ class Island:
             *("--token_file", self.token, *words),
         )
 
-    async def lose(self, hub: Program, folder: Path) -> Recovered:
+    async def lose(self, hub: Program, folder: Path, after_s: float = 0.0) -> Recovered:
         """Kill hub and syncer at once, and delete the folder; returns what its journal had."""
         await self.room.wait(lambda: merges(folder) > 3 * EVERY)
+        await asyncio.sleep(after_s)
         for pid in (hub.pid, *pids(folder).values()):
             os.kill(pid, signal.SIGKILL)
         await self.room.ended(hub)
-        told = read(folder)
-        assert told is not None
-        recovered = Journal(RealDisk(folder / JOURNAL), len(told[1].layout.fragments)).recover()
-        assert recovered is not None
+        recovered = journal_of(folder)
         shutil.rmtree(folder)
         return recovered
 

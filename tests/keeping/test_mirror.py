@@ -14,7 +14,7 @@ from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import CopyFailed, Mirrored
 from islands.settings.run_spec import RunPlan, read, write
 from islands.syncer.journal import JOURNAL, Journal
-from tests.keeping.test_checkpoints import FRAGMENTS, LEAVES, SPEC, Run, trained, values_in
+from tests.keeping.test_checkpoints import FRAGMENTS, LEAVES, PLAN, SPEC, Run, trained, values_in
 
 
 class Mirrors:
@@ -23,7 +23,7 @@ class Mirrors:
     def __init__(self, folder: Path, *, waits: bool) -> None:
         self.run = Run(folder / "run", every=None)
         self.other = folder / "other"
-        self.mirror = Mirror(self.run.folder, self.other, waits, retry_s=0.01)
+        self.mirror = Mirror(self.run.folder, self.other, SPEC, PLAN, waits, retry_s=0.01)
         self.news: list[Entry] = []
 
     def commit(self, number: int) -> None:
@@ -111,7 +111,7 @@ def test_an_old_syncer_ends_where_a_newer_one_has_gone_on(tmp_path: Path) -> Non
     both.close()
     newer = Journal(epoch_disk(both.other, JOURNAL), FRAGMENTS)
     assert newer.take_over() is not None
-    old = Mirror(both.run.folder, both.other, waits=True)
+    old = Mirror(both.run.folder, both.other, SPEC, PLAN, waits=True)
     both.run.commit(3)
     with pytest.raises(FencedError, match=r"a newer syncer has gone on in .*/other: its epoch is"):
         old.follow(both.run.journal)
