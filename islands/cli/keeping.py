@@ -11,9 +11,10 @@ from rich.table import Table
 
 from islands.cli.parsing import Common
 from islands.files.folder_lock import make_private
-from islands.keeping.catalogue import held
+from islands.files.whole_files import replace_file
+from islands.keeping.catalogue import held, whole_ones
 from islands.keeping.finding import AUTO, find, peek
-from islands.keeping.manifest import MANIFEST, Manifest
+from islands.keeping.manifest import MANIFEST, Manifest, age_of
 from islands.keeping.restoring import go_back
 from islands.keeping.saving import CHECKPOINTS, store_of
 from islands.keeping.store import store_at
@@ -21,7 +22,9 @@ from islands.keeping.verifying import faults_of_checkpoint, faults_of_run, journ
 from islands.layout.loop_layout import LoopLayout
 from islands.model.workload import OwnLoop, load_workload
 from islands.protocol.errors import UserError, unusable
+from islands.run.hosting.hub_address import HUB_FILE, read_hub_address
 from islands.run.hosting.process_runtime import KEY_FILE, TOKEN_FILE, say
+from islands.run.hosting.revocations import REVOKED_FILE
 from islands.run.records.run_curves import METRICS_FILE, curves_of
 from islands.run.records.run_values import require_folder
 from islands.settings.commands import BackupOptions, CheckpointsOptions, VerifyOptions, named
@@ -31,7 +34,6 @@ from islands.settings.run_spec import PLAN_FILE, SPEC_FILE, RunPlan, RunSpec
 from islands.syncer.journal import JOURNAL
 from islands.tasks.factory import allowed_by
 
-SECRETS = (KEY_FILE, TOKEN_FILE)
 PLANNED_BY = ("fragments", "pattern", "piece_bytes_min")
 """Run settings that decide how a model is cut into fragments."""
 
@@ -51,10 +53,10 @@ def checkpoints(options: CheckpointsOptions, _: Common) -> int:
             print(json.dumps(row))
         return 0
     table = Table(box=None, pad_edge=False)
-    for title in ("merges", "tokens", "saved", "size", "evaluation", "whole"):
+    for title in ("checkpoint", "tokens", "saved", "size", "evaluation", "whole"):
         table.add_column(title, justify="left" if title in ("saved", "whole") else "right")
     for row in rows:
-        table.add_row(*(str(row[key]) for key in ("merges", "tokens", "saved")), *_shown(row))
+        table.add_row(*(str(row[key]) for key in ("checkpoint", "tokens", "saved")), *_shown(row))
     Console().print(table)
     return 0
 
@@ -62,10 +64,11 @@ def checkpoints(options: CheckpointsOptions, _: Common) -> int:
 def _row(name: str, each: Manifest | str, judged: list[tuple[float, float]]) -> dict[str, object]:
     if isinstance(each, str):
         empty = dict.fromkeys(("tokens", "saved", "size_bytes", "evaluation", "reason"), "")
-        return {"merges": int(name), **empty, "whole": each}
+        return {"checkpoint": name, "merges": age_of(name)[1], **empty, "whole": each}
     at = datetime.fromtimestamp(each.saved_at_s, tz=UTC).astimezone()
     figure = next((value for tokens, value in reversed(judged) if tokens <= each.tokens), None)
     return {
+        "checkpoint": each.name,
         "merges": each.merges,
         "tokens": each.tokens,
         "saved": f"{at:%Y-%m-%d %H:%M:%S}",
@@ -125,9 +128,9 @@ def backup(options: BackupOptions, _: Common) -> int:
                     raise UserError(f"{found.told} lacks {name}; islands verify {run} tells more")
                 with file, (inside / name).open("wb") as copy:
                     shutil.copyfileobj(file, copy)
-        for name in SECRETS:
-            if (run / name).exists():
-                shutil.copy2(run / name, out / name)
+        for name, path in _secrets(run).items():
+            if path.is_file():
+                replace_file(out / name, path.read_bytes(), private=True)
         for name in (SPEC_FILE, PLAN_FILE):
             shutil.copyfile(inside / name, out / name)
     except OSError as error:
@@ -135,11 +138,25 @@ def backup(options: BackupOptions, _: Common) -> int:
     wrong = faults_of_checkpoint(find(AUTO, out))
     if wrong:
         raise UserError(f"the copy in {out} is not whole: {wrong[0]}")
+    missing = [name for name, path in _secrets(run).items() if not path.is_file()]
+    without = f", and no {' or '.join(missing)}" if missing else ""
     print(
-        f"{out} holds checkpoint {found.manifest.name} and the run's secrets; the run goes on in "
-        f"it by: islands run --folder {out} --resume auto"
+        f"{out} holds checkpoint {found.manifest.name}, and the run's secrets{without}; the run "
+        f"goes on in it by: islands run --folder {out} --resume auto"
     )
     return 0
+
+
+def _secrets(run: Path) -> dict[str, Path]:
+    """Return where a run's token, key and revocations are, by their names in its folder."""
+    found = {name: run / name for name in (TOKEN_FILE, KEY_FILE)}
+    if (run / HUB_FILE).exists():
+        hub = read_hub_address(run)
+        told = {TOKEN_FILE: hub.token_file, KEY_FILE: hub.key_file}
+        found |= {name: Path(path) for name, path in told.items() if path}
+    if (run / REVOKED_FILE).exists():
+        found[REVOKED_FILE] = run / REVOKED_FILE
+    return found
 
 
 def resumed(
@@ -154,7 +171,10 @@ def resumed(
     own = (folder / SPEC_FILE).exists()
     if wish == AUTO and own and journal_is_whole(folder):
         return spec
-    found = find(wish, folder, store_of(saving, folder))
+    stored = store_of(saving, folder)
+    if wish == AUTO and not whole_ones(held(stored)):
+        return spec  # it begins, or was lost before the first one: the start tells
+    found = find(wish, folder, stored)
     if not own and given is not None:
         spec = spec.continued(peek(found), given)
     lost = ", and what came after it is in set_aside/" if (folder / JOURNAL).exists() else ""

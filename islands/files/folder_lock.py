@@ -17,9 +17,10 @@ def make_private(folder: Path) -> None:
     A folder that exists keeps its permissions: its maker knows who may read it.
     """
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for each in missing:
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)
         flush(each.parent)
+    folder.mkdir(exist_ok=True)
 
 
 def lock_folder(folder: Path, name: str, user: str) -> IO[bytes]:

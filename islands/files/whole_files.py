@@ -19,15 +19,17 @@ from islands.protocol.errors import DamagedError, unusable
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[BinaryIO]:
+def atomic_write(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """Open a new file that replaces the one at `path` when the block ends without an error.
+
+    If it is `private`, nobody but its owner can ever read it.
 
     A crash, or a power loss, leaves either the old file or the new one, whole; after the block it
     leaves the new one. An error leaves no part of the new one: the disk may be full.
     """
     fresh = path.with_name(f".{path.name}.new")  # hidden: a user may have a file of any other name
     try:
-        with fresh.open("wb") as file:
+        with _opened(fresh, private=private) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -48,8 +50,14 @@ def flush(folder: Path) -> None:
         os.close(handle)
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    with atomic_write(path) as file:
+def _opened(path: Path, *, private: bool) -> BinaryIO:
+    path.unlink(missing_ok=True)
+    mode = 0o600 if private else 0o666
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb")
+
+
+def replace_file(path: Path, content: bytes, *, private: bool = False) -> None:
+    with atomic_write(path, private=private) as file:
         file.write(content)
 
 

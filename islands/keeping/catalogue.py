@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import IO
 
-from islands.keeping.manifest import MANIFEST, Manifest, Retention, decode
+from islands.keeping.manifest import MANIFEST, UNFINISHED, Manifest, Retention, decode
 from islands.keeping.store import CHUNK_BYTES, Store
-from islands.protocol.errors import DamagedError, DiskError, IslandsError, unusable
+from islands.protocol.errors import DamagedError, IslandsError, unusable
 
-UNFINISHED = "it has no manifest: it is being written, or was not finished"
+NOT_FINISHED = "it has no manifest: it is being written, or was not finished"
 
 
 def manifest_of(store: Store, name: str) -> Manifest | None:
@@ -29,14 +29,12 @@ def held(store: Store) -> Mapping[str, Manifest | str]:
     """Return each checkpoint's manifest by its name; a sentence in place of one that is not whole.
 
     Raises:
-        DiskError: the store cannot be read at present.
+        DiskError: the store cannot be listed at present.
     """
     found: dict[str, Manifest | str] = {}
     for name in store.names():
         try:
-            found[name] = manifest_of(store, name) or UNFINISHED
-        except DiskError:
-            raise
+            found[name] = manifest_of(store, name) or NOT_FINISHED
         except IslandsError as error:
             found[name] = str(error)
     return found
@@ -49,13 +47,22 @@ def whole_ones(known: Mapping[str, Manifest | str]) -> list[Manifest]:
 
 
 def outdated(store: Store, retention: Retention) -> list[str]:
-    """Return the names of the checkpoints that go: outdated ones, and those that are not whole.
+    """Return the names of the checkpoints that go: outdated ones, and those that were not finished.
 
-    It is called when one has just become whole, and nobody else writes here.
+    It is called when one has just become whole, and nobody else writes here. What is damaged, of
+    another format, or not known to be a checkpoint stays.
     """
     known = held(store)
-    damaged = [name for name, each in known.items() if isinstance(each, str)]
-    return [*damaged, *(each.name for each in retention.outdated(whole_ones(known)))]
+    unfinished = [name for name, each in known.items() if each == NOT_FINISHED]
+    mine = [name for name in unfinished if _is_marked(store, name)]
+    return [*mine, *(each.name for each in retention.outdated(whole_ones(known)))]
+
+
+def _is_marked(store: Store, name: str) -> bool:
+    marked = store.open(name, UNFINISHED)
+    if marked is not None:
+        marked.close()
+    return marked is not None
 
 
 def parts(file: IO[bytes]) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from islands.keeping.mirror import Mirror
 from islands.keeping.saving import checkpointer
+from islands.protocol.errors import DiskError
 from islands.protocol.tape.entry import Entry
 from islands.settings.groups import CheckpointOptions, Durability
 from islands.settings.run_spec import RunPlan, RunSpec
@@ -12,14 +13,21 @@ from islands.syncer.journal import Follower, Journal
 
 
 class Copies:
-    """Several followers of one journal, the one that a record may wait for first."""
+    """Several followers of one journal."""
 
     def __init__(self, followers: Sequence[Follower]) -> None:
         self._followers = followers
 
     def follow(self, journal: Journal) -> None:
+        """Let each look; the error of one keeps no other from it."""
+        failed: DiskError | None = None
         for each in self._followers:
-            each.follow(journal)
+            try:
+                each.follow(journal)
+            except DiskError as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
     def ask(self, reason: str) -> None:
         for each in self._followers:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from islands.files.disk import RealDisk
 from islands.files.whole_files import unsealed
-from islands.keeping.catalogue import held, manifest_of, parts, whole_ones
+from islands.keeping.catalogue import held, parts, whole_ones
 from islands.keeping.manifest import Manifest, digest_of
 from islands.keeping.saving import CHECKPOINTS
 from islands.keeping.store import Store, store_at
@@ -40,32 +40,27 @@ def find(wish: str, folder: Path, stored: Store | None = None) -> Found:
         stored: where this run stores checkpoints, if not in its folder.
     """
     if wish == AUTO or wish.isdecimal():
-        store = stored or store_at(folder / CHECKPOINTS)
-        return _newest(store, wish) if wish == AUTO else _named(store, wish)
+        return _among(stored or store_at(folder / CHECKPOINTS), wish)
     parent, _, name = wish.rstrip("/").rpartition("/")
     above = store_at(parent or ".")
     if name in above.names():
-        return _named(above, name)
+        return _among(above, name)
     inside = store_at(f"{wish.rstrip('/')}/{CHECKPOINTS}")
-    return _newest(inside if inside.names() else store_at(wish), wish)
+    return _among(inside if inside.names() else store_at(wish), AUTO)
 
 
-def _named(store: Store, name: str) -> Found:
-    manifest = manifest_of(store, name) if name in store.names() else None
-    if manifest is None:
-        there = ", ".join(each.name for each in whole_ones(held(store))) or "none"
-        raise UserError(f"there is no whole checkpoint {store.told(name)}; there are: {there}")
-    return Found(store, manifest)
-
-
-def _newest(store: Store, wish: str) -> Found:
+def _among(store: Store, wish: str) -> Found:
+    """Find a checkpoint in a store by its name, or the newest with so many merges."""
     whole = whole_ones(held(store))
-    if not whole:
+    chosen = [each for each in whole if wish in (AUTO, each.name, str(each.merges))]
+    if not chosen:
+        there = ", ".join(each.name for each in whole) or "none"
+        named = "" if wish == AUTO else f" {wish}"
         raise UserError(
-            f"resume is {wish!r}, and {store.told('')} holds no whole checkpoint; islands "
-            "checkpoints RUN lists those of a run"
+            f"there is no whole checkpoint{named} in {store.told('').rstrip('/')}; there are: "
+            f"{there}"
         )
-    return Found(store, whole[-1])
+    return Found(store, chosen[-1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,15 @@
 """What a checkpoint holds: one moment of a run's journal, and what is needed to go on from it.
 
-    CHECKPOINTS/400/fragment-00000.a.safetensors   of each fragment the record of its newest version
-                    metadata.b.safetensors         the newest record, if it is that of no fragment
-                    run.json, plan.json            the run's settings and plan
-                    manifest.json                  names the files with their digests; written last
+    CHECKPOINTS/2-400/fragment-00000.a.safetensors   a fragment's newest version
+                      metadata.b.safetensors         the newest record, if it is of no fragment
+                      run.json, plan.json            the run's settings and plan
+                      unfinished.json                whose it is, until it is whole
+                      manifest.json                  names files and digests; written last
 
-A checkpoint is named by the merges that the run had made. One without a manifest is not whole: it
-is being written, or the process that wrote it has ended. The files are those of a journal, so they
-are read as one, and any tool that reads .safetensors files reads them, too.
+A checkpoint is named by the syncer's epoch and the merges that the run had made, so that a run that
+went back writes over none. One without a manifest is not whole: it is being written, or the process
+that wrote it has ended. The files are those of a journal, so they are read as one, and any tool
+that reads .safetensors files reads them, too.
 """
 
 import re
@@ -23,7 +25,8 @@ from islands.protocol.errors import DamagedError
 
 MANIFEST = "manifest.json"
 FORMAT = 1
-NAME = re.compile(r"0|[1-9][0-9]{0,17}")
+UNFINISHED = "unfinished.json"
+NAME = re.compile(r"([1-9][0-9]{0,8})-(0|[1-9][0-9]{0,17})")
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)+")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 KEPT_LEAST = 2
@@ -41,12 +44,14 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One whole checkpoint.
 
     `merges` and `tokens` are those of the run at that moment, `saved_at_s` is seconds since 1970 by
-    the syncer's clock, and `reason` says who wanted the checkpoint. `epoch` is the syncer's, and
-    `fingerprint` that of the run's layout.
+    the syncer's clock, and `reason` says who wanted the checkpoint. `epoch` is the syncer's.
+    `origin` tells the run from another of its name (`RunPlan.origin`), and `fingerprint` is that of
+    its layout.
     """
 
     format: int
     run: str
+    origin: str
     fingerprint: str
     epoch: int
     merges: int
@@ -57,11 +62,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def name(self) -> str:
-        return str(self.merges)
+        return f"{self.epoch}-{self.merges}"
 
     @property
     def age(self) -> tuple[int, int]:
-        """What orders the checkpoints of a run: one that went back has a new epoch."""
         return self.epoch, self.merges
 
     @property
@@ -70,6 +74,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def encode(self) -> bytes:
         return sealed(msgspec.json.encode(self))
+
+
+def age_of(name: str) -> tuple[int, int]:
+    """Return epoch and merges of a checkpoint's name, which order the checkpoints of a run."""
+    epoch, _, merges = name.partition("-")
+    return int(epoch), int(merges)
 
 
 def decode(data: bytes, where: str) -> Manifest:
@@ -87,7 +97,7 @@ def decode(data: bytes, where: str) -> Manifest:
             "use the version that wrote it"
         )
     for name, file in manifest.files.items():
-        if FILE_NAME.fullmatch(name) is None or name == MANIFEST:
+        if FILE_NAME.fullmatch(name) is None or name in (MANIFEST, UNFINISHED):
             raise DamagedError(f"{where} names {name!r}, which is no file of a checkpoint")
         if file.size_bytes < 0 or DIGEST.fullmatch(file.blake3) is None:
             raise DamagedError(f"{where}: {name} has no possible size and digest")

@@ -1,11 +1,13 @@
 """A second copy of a run on another disk, which is the folder of a run: a hub can begin there.
 
-Each record of the journal is copied whole and in order, so the copy is at any moment a journal of
-this run, some records behind. With `durability: mirrored` learners hear of nothing that the copy
-lacks: a record is durable once both disks have it, and a copy that fails is tried again as the
-journal itself is. Else the run goes on without the copy, and says so.
+Each record of the journal is copied whole, in its order. With `durability: mirrored` learners hear
+of nothing that the copy lacks: a record is durable once both disks have it, and a copy that fails
+is tried again as the journal itself is. Else the run goes on without the copy, and says so; what is
+newest is copied once that is possible again, and until all of it is there, the copy may be some
+versions behind in one fragment and not in another.
 
-A folder in which another run, another process or a newer syncer is gets no copy.
+A folder in which another run is, or another process, gets no copy. In one in which a hub has gone
+on, the run lives: the syncer that would write there ends.
 """
 
 import shutil
@@ -22,7 +24,7 @@ from islands.files.folder_lock import lock_folder, make_private
 from islands.files.slots import Slots
 from islands.files.whole_files import atomic_write, open_plain, replace_file
 from islands.keeping.store import CHUNK_BYTES
-from islands.protocol.errors import DiskError, FencedError, IslandsError, UserError
+from islands.protocol.errors import DamagedError, DiskError, FencedError, IslandsError, UserError
 from islands.protocol.identities import SUPERVISOR
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import CopyFailed, Mirrored
@@ -32,10 +34,7 @@ from islands.syncer.journal import JOURNAL, Journal
 LINKS = "mirror"
 """Folder in the journal's, of the second names of records that are yet to be copied."""
 
-WAITING_MOST = 64
-"""Records that may wait for the copy; beyond that it begins anew with the newest ones."""
-
-BESIDE = ("key", "token", f"{SUPERVISOR}.epoch")
+BESIDE = ("key", "token", "revoked.json", f"{SUPERVISOR}.epoch")
 
 
 @dataclass(slots=True)
@@ -52,7 +51,7 @@ class Mirror:
     _lock: IO[bytes] | None = None
     _whole: bool = False
     _linked: int = 0
-    _waiting: deque[tuple[str, str]] = field(default_factory=deque)
+    _waiting: dict[str, str] = field(default_factory=dict)
     _change: threading.Condition = field(default_factory=threading.Condition)
     _thread: threading.Thread | None = None
     _error: str = ""
@@ -72,15 +71,18 @@ class Mirror:
         if self.waits:
             self._copy_now(journal)
             return
+        try:
+            links = self._links(journal)
+        except IslandsError as error:
+            self._whole = False
+            self._tell(str(error))
+            return
         with self._change:
-            if len(self._waiting) >= WAITING_MOST:
-                self._forget()
-            try:
-                self._waiting.extend(self._links(journal))
-            except IslandsError as error:
-                self._forget()
-                self._tell(str(error))
+            replaced = [self._waiting.pop(file) for file in links if file in self._waiting]
+            self._waiting |= links
             self._change.notify_all()
+        for link in replaced:
+            self._unlink(link)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, args=(journal.epoch,), daemon=True)
             self._thread.start()
@@ -99,14 +101,22 @@ class Mirror:
         while self._news:
             yield self._news.popleft()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a record waits for its copy."""
+        return bool(self._waiting)
+
     def close(self) -> None:
         """Wait until all is copied, unless that takes too long."""
         with self._change:
-            self._change.wait_for(lambda: not self._waiting, self.close_s)
+            self._change.wait_for(self._done, self.close_s)
             self._closed = True
             self._change.notify_all()
         if self._lock is not None:
             self._lock.close()
+
+    def _done(self) -> bool:
+        return not self._waiting or self._fenced is not None
 
     # --- what is copied ------------------------------------------------------------------------
 
@@ -115,78 +125,85 @@ class Mirror:
         self._whole = True
         return files
 
-    def _links(self, journal: Journal) -> list[tuple[str, str]]:
-        """Give second names to what is to be copied, which later records do not change."""
+    def _links(self, journal: Journal) -> dict[str, str]:
+        """Give second names to what is to be copied, which later records do not change; by file."""
         if not self._linked:
-            self._forget()
-        found: list[tuple[str, str]] = []
+            shutil.rmtree(self.folder / JOURNAL / LINKS, ignore_errors=True)
+        found: dict[str, str] = {}
         for file in self._files(journal):
             self._linked += 1
-            link = f"{LINKS}/{self._linked}-{file}"
-            journal.link(file, link)
-            found.append((link, file))
+            found[file] = f"{LINKS}/{self._linked}-{file}"
+            journal.link(file, found[file])
         return found
 
-    def _forget(self) -> None:
-        """Begin anew with the newest records: those that wait are too many, or of another start."""
-        self._waiting.clear()
-        self._whole = False
-        shutil.rmtree(self.folder / JOURNAL / LINKS, ignore_errors=True)
+    def _unlink(self, link: str) -> None:
+        with suppress(OSError):
+            (self.folder / JOURNAL / link).unlink(missing_ok=True)
 
     def _copy_now(self, journal: Journal) -> None:
         try:
             self._claim(journal.epoch)
             for file in self._files(journal):
                 self._copy(file, file)
-        except (OSError, UserError) as error:
-            self._whole = False
-            self._tell(f"{self.other}: {error}")
+        except OSError as error:
+            self._give_up(str(error))
             raise DiskError(f"the copy in {self.other} fails: {error}") from error
         self._tell("")
 
     def _run(self, epoch: int) -> None:
         while (waiting := self._next()) is not None:
-            link, file = waiting
+            file, link = waiting
             try:
                 self._claim(epoch)
                 self._copy(link, file)
             except FencedError as error:
-                self._fenced = error
-                return
-            except FileNotFoundError:  # the copy begins anew, without this record
-                pass
-            except (OSError, IslandsError) as error:
-                self._tell(f"{self.other}: {error}")
                 with self._change:
-                    self._change.wait_for(lambda: self._closed, self.retry_s)
-                continue
+                    self._fenced = error
+                    self._change.notify_all()
+                return
+            except (OSError, IslandsError) as error:
+                if (self.folder / JOURNAL / link).exists():
+                    self._give_up(str(error))
+                    with self._change:
+                        self._change.wait_for(lambda: self._closed, self.retry_s)
+                continue  # else a newer record took its place
             self._tell("")
-            with self._change, suppress(ValueError):
-                self._waiting.remove(waiting)
-            with suppress(OSError):
-                (self.folder / JOURNAL / link).unlink(missing_ok=True)
+            self._unlink(link)
             with self._change:
+                if self._waiting.get(file) == link:
+                    del self._waiting[file]
                 self._change.notify_all()
 
     def _next(self) -> tuple[str, str] | None:
         with self._change:
             self._change.wait_for(lambda: self._waiting or self._closed)
-            return None if self._closed else self._waiting[0]
+            return None if self._closed else next(iter(self._waiting.items()))
+
+    def _give_up(self, error: str) -> None:
+        """Tell that the copy fails; the next one claims the folder anew, and copies everything."""
+        self._tell(f"{self.other}: {error}")
+        self._whole = False
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     # --- the other folder ----------------------------------------------------------------------
 
     def _claim(self, epoch: int) -> None:
-        """Take the other folder for this run, once; it may hold this run already, and no other."""
+        """Take the other folder for this run; it may hold this run already, and no other."""
         if self._lock is not None:
-            return
+            if (self.other / JOURNAL).exists():
+                return
+            self._lock.close()
+            self._lock = None
+        make_private(self.other / JOURNAL)
         with ExitStack() as unless_claimed:
             lock = unless_claimed.enter_context(lock_folder(self.other / JOURNAL, "lock", "syncer"))
             self._check(epoch)
             for path in self._beside():
                 copy = self.other / path.relative_to(self.folder)
                 make_private(copy.parent)
-                replace_file(copy, path.read_bytes())
-                copy.chmod(0o600)
+                replace_file(copy, path.read_bytes(), private=True)
             write(self.other, self.spec, self.plan)
             unless_claimed.pop_all()
         self._lock = lock
@@ -199,14 +216,22 @@ class Mirror:
         yield from sorted((self.folder / SUPERVISOR).glob("epoch.*"))
 
     def _check(self, epoch: int) -> None:
-        there = read(self.other)
-        if there is not None and there[1].layout.fingerprint != self.plan.layout.fingerprint:
-            raise UserError(f"{self.other} holds another run; name another folder as mirror")
-        newest = newest_epoch(Slots(epoch_disk(self.other, JOURNAL)))
-        if newest > epoch:
+        gone_on = newest_epoch(Slots(epoch_disk(self.other, JOURNAL)))
+        if gone_on:
             raise FencedError(
-                f"a newer syncer has gone on in {self.other}: its epoch is {newest}, this one's is "
-                f"{epoch}, so it ends; go on in that folder"
+                f"a hub has gone on in {self.other}, the mirror of this run, as epoch {gone_on}; "
+                f"this syncer, epoch {epoch}, ends: go on in that folder, or name another as mirror"
+            )
+        try:
+            there = read(self.other)
+        except DamagedError:
+            if any((self.other / JOURNAL).glob("fragment-*")):
+                raise
+            there = None  # the first copy was cut off
+        if there is not None and there[1].begun != self.plan.begun:
+            raise UserError(
+                f"{self.other} is the mirror of another run, or of this one before it went back to "
+                "a checkpoint; name another folder as mirror"
             )
 
     def _copy(self, source: str, file: str) -> None:

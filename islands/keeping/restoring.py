@@ -4,8 +4,10 @@ The run begins once more under the checkpoint's books (`RunPlan.begun`): all mem
 anew, and all leases are free. Its versions are those of a new epoch, so that whoever trained past
 the checkpoint adopts them. What came after the checkpoint is set aside in the run's folder.
 
-Killed at any moment, the run's folder is as before, or the command can be given once more: the new
-journal is written whole beside the old one, then the plan, and two renames come last.
+The new journal is written whole beside the old one, then the settings and the plan; then the old
+journal is moved away, and the new one takes its place, the epochs last. Killed before that, the run
+goes on as before; killed later, a start says that the journal is gone until the command is given
+once more.
 """
 
 import contextlib
@@ -16,17 +18,17 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from islands.actors.epochs import COPY, known_epochs, take_epoch
+from islands.actors.epochs import COPY, EPOCH, known_epochs, take_epoch
 from islands.files.disk import RealDisk
 from islands.files.folder_lock import lock_folder, make_private
 from islands.files.slots import Slots
 from islands.files.whole_files import flush
 from islands.keeping.finding import Found, Restored, read
-from islands.keeping.manifest import Manifest
+from islands.keeping.manifest import Manifest, age_of
 from islands.keeping.recutting import recut, why_another
 from islands.keeping.saving import CHECKPOINTS
 from islands.keeping.store import FolderStore
-from islands.protocol.errors import IslandsError, UserError
+from islands.protocol.errors import IslandsError, UserError, unusable
 from islands.protocol.identities import Version
 from islands.settings.run_spec import RunPlan, RunSpec, write
 from islands.syncer.journal import JOURNAL, Recovered, encode, fragment_names
@@ -47,28 +49,35 @@ def go_back(
     `spec` is what the run goes on with; None for what the checkpoint has. `plan_of` plans it, given
     the plan of the checkpoint.
     """
+    room, fresh = folder / f".{JOURNAL}.read", folder / f".{JOURNAL}.new"
     with contextlib.ExitStack() as stack:
         for path, lock, user in ((folder, "hub.lock", "hub"), (folder / JOURNAL, "lock", "syncer")):
             stack.enter_context(lock_folder(path, lock, user))
-        room, fresh = folder / f".{JOURNAL}.read", folder / f".{JOURNAL}.new"
         for each in (room, fresh):
             shutil.rmtree(each, ignore_errors=True)
             make_private(each)
-        stack.callback(shutil.rmtree, room, ignore_errors=True)
+            stack.callback(shutil.rmtree, each, ignore_errors=True)
         restored = read(found, room)
         spec = spec or restored.spec
         another = why_another(spec, restored.spec)
         if another is not None:
             raise UserError(f"{found.told} is of another run, with {another}")
         restored = recut(restored, spec, plan_of(spec, restored.plan))
-        plan = replace(restored.plan, begun=secrets.token_hex(8), may_return=False)
+        plan = replace(
+            restored.plan,
+            begun=secrets.token_hex(8),
+            went_back_from=found.manifest.origin,
+            may_return=False,
+        )
         _write_journal(restored.recovered, folder, fresh)
-        write(folder, spec, plan)
-        _set_aside(folder, restored.manifest)
-        for path in fresh.iterdir():
-            path.rename(folder / JOURNAL / path.name)
-        flush(folder / JOURNAL)
-        fresh.rmdir()
+        try:
+            write(folder, spec, plan)
+            _set_aside(folder, restored.manifest)
+            for path in sorted(fresh.iterdir(), key=lambda each: each.name.startswith(EPOCH)):
+                path.rename(folder / JOURNAL / path.name)
+            flush(folder / JOURNAL)
+        except OSError as error:
+            raise unusable(f"{folder} cannot be written", error) from error
     return restored
 
 
@@ -105,7 +114,7 @@ def _set_aside(folder: Path, manifest: Manifest) -> None:
             (folder / name).rename(aside / name)
     later = FolderStore(folder / CHECKPOINTS)
     for name in later.names():
-        if int(name) > manifest.merges:
+        if age_of(name) > manifest.age:
             make_private(aside / CHECKPOINTS)
             (later.folder / name).rename(aside / CHECKPOINTS / name)
     flush(aside)

@@ -11,16 +11,26 @@ fails is told, and taken again with a later record.
 import shutil
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+from msgspec.structs import replace
+
 from islands.files.whole_files import open_plain, replace_file, sealed
 from islands.keeping.catalogue import held, outdated, parts, whole_ones
-from islands.keeping.manifest import FORMAT, Manifest, Retention, Schedule, StoredFile, digest_of
+from islands.keeping.manifest import (
+    FORMAT,
+    UNFINISHED,
+    Manifest,
+    Retention,
+    Schedule,
+    StoredFile,
+    digest_of,
+)
 from islands.keeping.store import Store, store_at
 from islands.protocol.errors import DiskError, FencedError, IslandsError, UserError
-from islands.protocol.syncer.journalling import Durable
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import Checkpointed, CopyFailed
 from islands.settings.groups import CheckpointOptions
@@ -39,7 +49,7 @@ CUT = "cut"
 ROOM = 2
 """So many sizes of a checkpoint must be free: its links keep what the journal is yet to replace."""
 
-WAIT_S = 60.0
+WAIT_S = 10.0
 """So long the end of a syncer waits for a checkpoint that is being stored."""
 
 
@@ -113,16 +123,31 @@ class Checkpointer:
 
     def _stored(self, files: tuple[str, ...], metadata: bytes, reason: str) -> Checkpointed:
         began_s, books = self.clock.now_s(), decode_books(metadata)
-        name, cut = str(books.merges), self.folder / CUT
-        _check_free(self.store, books)
+        manifest = Manifest(
+            format=FORMAT,
+            run=books.run,
+            origin=self.plan.origin,
+            fingerprint=books.fingerprint,
+            epoch=books.epoch,
+            merges=books.merges,
+            tokens=books.ledger.processed,
+            saved_at_s=self.wall_s(),
+            reason=reason,
+            files={},
+        )
+        name, cut = manifest.name, self.folder / CUT
+        known = whole_ones(held(self.store))
+        _check_free(self.store, known, manifest)
+        if any(each.name == name for each in known):
+            return self._told(manifest, began_s)  # nothing was merged since
         needed = ROOM * sum((cut / file).stat().st_size for file in files)
         if self.store.free_bytes() < needed:
             raise DiskError(
                 f"{self.store.told(name)} would leave the disk too full: {size(needed)} must be "
                 "free; keep fewer, or store them elsewhere (checkpoints)"
             )
-        if not self.store.remove(name):
-            raise UserError(f"{self.store.told(name)} is there already, and somebody reads it")
+        replace_file(cut / UNFINISHED, sealed(msgspec.json.encode({"run": books.run})))
+        self.store.put(name, UNFINISHED, cut / UNFINISHED)
         beside = {SPEC_FILE: self.spec.encode().encode(), PLAN_FILE: self.plan.encode()}
         for file, content in beside.items():
             replace_file(cut / file, sealed(content))
@@ -131,23 +156,19 @@ class Checkpointer:
             with open_plain(cut / file) as opened:
                 described[file] = digest_of(parts(opened))
             self.store.put(name, file, cut / file)
-        manifest = Manifest(
-            format=FORMAT,
-            run=books.run,
-            fingerprint=books.fingerprint,
-            epoch=books.epoch,
-            merges=books.merges,
-            tokens=books.ledger.processed,
-            saved_at_s=self.wall_s(),
-            reason=reason,
-            files=described,
-        )
+        manifest = replace(manifest, files=described)
         self.store.finish(name, manifest.encode())
         shutil.rmtree(cut, ignore_errors=True)
-        took_s = self.clock.now_s() - began_s
-        where = self.store.told(name)
+        return self._told(manifest, began_s)
+
+    def _told(self, manifest: Manifest, began_s: float) -> Checkpointed:
         return Checkpointed(
-            manifest.merges, manifest.tokens, manifest.size_bytes, took_s, reason, where
+            merges=manifest.merges,
+            tokens=manifest.tokens,
+            size_bytes=manifest.size_bytes,
+            took_s=self.clock.now_s() - began_s,
+            reason=manifest.reason,
+            path=self.store.told(manifest.name),
         )
 
 
@@ -168,16 +189,16 @@ def store_of(options: CheckpointOptions, folder: Path) -> Store:
     return store_at(options.checkpoints or folder / CHECKPOINTS)
 
 
-def _check_free(store: Store, books: Durable) -> None:
+def _check_free(store: Store, known: Sequence[Manifest], mine: Manifest) -> None:
     """Refuse to store a checkpoint among those of another run, or of a newer syncer."""
-    for each in whole_ones(held(store))[-1:]:
-        if (each.run, each.fingerprint) != (books.run, books.fingerprint):
+    for each in known:
+        if (each.run, each.origin) != (mine.run, mine.origin):
             raise UserError(
-                f"{store.told(each.name)} is a checkpoint of run {each.run!r}, which is another "
-                "one; name another folder or URL as checkpoints"
+                f"{store.told(each.name)} is a checkpoint of another run, named {each.run!r}; name "
+                "another folder or URL as checkpoints"
             )
-        if each.epoch > books.epoch:
+        if each.epoch > mine.epoch:
             raise FencedError(
                 f"{store.told(each.name)} is of epoch {each.epoch}, and this syncer is "
-                f"{books.epoch}: a newer one stores the checkpoints of this run"
+                f"{mine.epoch}: a newer one stores the checkpoints of this run"
             )

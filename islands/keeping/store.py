@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING, Protocol
 
 from islands.files.folder_lock import make_private
 from islands.files.whole_files import atomic_write, flush, open_plain, replace_file
-from islands.keeping.manifest import FILE_NAME, MANIFEST, NAME
-from islands.protocol.errors import DiskError, UserError, not_installed
+from islands.keeping.manifest import FILE_NAME, MANIFEST, NAME, UNFINISHED, age_of
+from islands.protocol.errors import DiskError, UserError
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -61,7 +61,7 @@ class FolderStore:
     def names(self) -> list[str]:
         with self._told("read"):
             found = [one.name for one in self.folder.iterdir()] if self.folder.exists() else []
-        return sorted(filter(NAME.fullmatch, found), key=int)
+        return sorted(filter(NAME.fullmatch, found), key=age_of)
 
     def open(self, name: str, file: str) -> IO[bytes] | None:
         with self._told("read"):
@@ -90,23 +90,30 @@ class FolderStore:
         with self._told("written"):
             flush(self.folder / name)
             replace_file(self.folder / name / MANIFEST, manifest)
+            (self.folder / name / UNFINISHED).unlink(missing_ok=True)
+            flush(self.folder)
 
     def remove(self, name: str) -> bool:
-        path = self.folder / name / MANIFEST
+        folder = self.folder / name
         with self._told("removed"):
-            if not path.parent.exists():
+            if not folder.exists():
                 return True
-            if path.exists():
-                with path.open("rb") as held:
+            if (folder / MANIFEST).exists():
+                with (folder / MANIFEST).open("rb") as held:
                     try:
                         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     except BlockingIOError:
                         return False
                     except OSError:  # a file system without locks
                         pass
+                    (folder / UNFINISHED).touch()  # a crash now leaves one that may go
+                    (folder / MANIFEST).unlink()
+                    flush(folder)
+            for path in sorted(folder.iterdir(), key=lambda each: each.name == UNFINISHED):
+                if FILE_NAME.fullmatch(path.name) and not path.is_dir():
                     path.unlink()
-                    flush(path.parent)
-            shutil.rmtree(path.parent)
+            with suppress(OSError):  # somebody keeps files of his own there
+                folder.rmdir()
         return True
 
     @contextmanager
@@ -141,7 +148,7 @@ class RemoteStore:
             files.invalidate_cache()
             held = files.ls(self._root, detail=False) if files.exists(self._root) else []
         names = (str(path).rstrip("/").rpartition("/")[2] for path in held)
-        return sorted(filter(NAME.fullmatch, names), key=int)
+        return sorted(filter(NAME.fullmatch, names), key=age_of)
 
     def open(self, name: str, file: str) -> IO[bytes] | None:
         with self._told("read") as files:
@@ -160,15 +167,23 @@ class RemoteStore:
     def finish(self, name: str, manifest: bytes) -> None:
         with self._told("written") as files:
             files.pipe_file(f"{self._root}/{name}/{MANIFEST}", manifest)
+            files.rm_file(f"{self._root}/{name}/{UNFINISHED}")
 
     def remove(self, name: str) -> bool:
         path = f"{self._root}/{name}"
         with self._told("removed") as files:
             files.invalidate_cache()
-            if files.exists(f"{path}/{MANIFEST}"):
+            if not files.exists(path):
+                return True
+            found = [str(each).rpartition("/")[2] for each in files.ls(path, detail=False)]
+            if MANIFEST in found:
+                files.pipe_file(f"{path}/{UNFINISHED}", b"{}")
                 files.rm_file(f"{path}/{MANIFEST}")
-            if files.exists(path):
-                files.rm(path, recursive=True)
+            for file in filter(FILE_NAME.fullmatch, found):
+                if file not in (MANIFEST, UNFINISHED):
+                    files.rm_file(f"{path}/{file}")
+            if files.exists(f"{path}/{UNFINISHED}"):
+                files.rm_file(f"{path}/{UNFINISHED}")
         return True
 
     def reading(self, name: str) -> AbstractContextManager[None]:
@@ -189,7 +204,8 @@ class RemoteStore:
             yield self._files
         except ImportError as error:
             raise UserError(
-                not_installed(f"checkpoints at {self._scheme}://", f"fsspec[{self._scheme}]")
+                f"checkpoints at {self._url} cannot be {how}: {error}; install fsspec and the "
+                f"package that it needs for {self._scheme}://"
             ) from error
         except ValueError as error:
             raise UserError(f"checkpoints at {self._url} cannot be {how}: {error}") from error
@@ -203,7 +219,3 @@ def store_at(place: str | Path) -> Store:
     if "://" in text:
         return RemoteStore(text)
     return FolderStore(Path(text))
-
-
-def is_file_of_checkpoint(name: str) -> bool:
-    return FILE_NAME.fullmatch(name) is not None

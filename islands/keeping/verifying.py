@@ -12,7 +12,7 @@ from islands.keeping.finding import Found, Restored, read
 from islands.keeping.manifest import Manifest
 from islands.keeping.saving import CHECKPOINTS
 from islands.keeping.store import FolderStore
-from islands.protocol.errors import IslandsError
+from islands.protocol.errors import DamagedError, IslandsError
 from islands.settings.run_spec import read as read_spec
 from islands.syncer.journal import JOURNAL, Journal, Recovered
 
@@ -47,6 +47,7 @@ def _of_journal(recovered: Recovered) -> Iterator[str]:
 def faults_of_run(folder: Path) -> list[str]:
     """Return what is wrong with a run's folder: its spec, its journal, its checkpoints."""
     found: list[str] = []
+    recovered = None
     try:
         told = read_spec(folder)
         fragments = 0 if told is None else len(told[1].layout.fragments)
@@ -56,6 +57,8 @@ def faults_of_run(folder: Path) -> list[str]:
             found += [f"{folder / JOURNAL}: {file} is not whole" for file in journal.damaged]
             if recovered is not None:
                 found += [f"{folder / JOURNAL}: {fault}" for fault in _of_journal(recovered)]
+        if told is not None and recovered is None and (folder / f"{JOURNAL}.epoch").exists():
+            found.append(f"{folder / JOURNAL} holds no whole version of all fragments")
     except IslandsError as error:
         found.append(str(error))
     store = FolderStore(folder / CHECKPOINTS)
@@ -68,12 +71,16 @@ def faults_of_run(folder: Path) -> list[str]:
 
 
 def journal_is_whole(folder: Path) -> bool:
-    """Return whether the run in a folder can go on from its journal; False if that is gone."""
+    """Return whether the run in a folder can go on from its journal; False if that is lost.
+
+    Raises:
+        IslandsError: the disk cannot be read at present, so nobody knows.
+    """
     told = read_spec(folder)
     if told is None or not (folder / JOURNAL).exists():
         return False
     try:
         fragments = len(told[1].layout.fragments)
         return Journal(RealDisk(folder / JOURNAL), fragments).recover() is not None
-    except IslandsError:
+    except DamagedError:
         return False

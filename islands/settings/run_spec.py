@@ -130,6 +130,7 @@ class RunPlan:
     `begun` tells a run from another of its name. `records` is the number of records that loops of
     the users' own lease; 0: they read data of their own. `may_return` tells whether members of an
     earlier hub may find this one, so that their values are taken back if there is no journal.
+    `went_back_from` is what a run was `begun` as before it first went back to a checkpoint.
     """
 
     layout: Layout
@@ -137,6 +138,11 @@ class RunPlan:
     begun: str = ""
     records: int = 0
     may_return: bool = False
+    went_back_from: str = ""
+
+    @property
+    def origin(self) -> str:
+        return self.went_back_from or self.begun
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)

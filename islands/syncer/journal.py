@@ -430,14 +430,9 @@ class JournalWriter:
 
     def look(self) -> None:
         """Check for a newer syncer unless a write will; if the disk fails, that will report it."""
-
-        def failed(error: IslandsError) -> None:
-            if not self._closed and not isinstance(error, DiskError):
-                self._fail(error)
-
         if self._owned and not self._unwritten and not self._closed:
             check = self._journal.check_owner
-            attempt(self._worker, check, done=lambda _: None, failed=failed)
+            attempt(self._worker, check, done=lambda _: None, failed=self._fail_unless_disk)
 
     def copy(self, reason: str = "") -> None:
         """Let the follower copy the journal as it is, once what was queued before is written."""
@@ -446,7 +441,7 @@ class JournalWriter:
         if reason:
             self._follower.ask(reason)
         if self._follower.wanted:
-            self._worker.submit(self._follow, lambda _: None)
+            attempt(self._worker, self._follow, done=lambda _: None, failed=self._fail_unless_disk)
 
     def copy_last(self, reason: str) -> None:
         """Let the follower copy the final journal; on the worker."""
@@ -478,6 +473,10 @@ class JournalWriter:
         if self._unwritten:
             self._write_first()
         self._written(sequence)
+
+    def _fail_unless_disk(self, error: IslandsError) -> None:
+        if not self._closed and not isinstance(error, DiskError):
+            self._fail(error)
 
     def _fail(self, error: IslandsError) -> None:
         self.close()

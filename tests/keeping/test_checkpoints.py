@@ -13,7 +13,7 @@ from islands.actors.epochs import epoch_disk
 from islands.files.disk import RealDisk
 from islands.keeping.catalogue import held, whole_ones
 from islands.keeping.finding import AUTO, find
-from islands.keeping.manifest import MANIFEST, Manifest, Retention, Schedule
+from islands.keeping.manifest import MANIFEST, UNFINISHED, Manifest, Retention, Schedule
 from islands.keeping.restoring import go_back
 from islands.keeping.saving import CHECKPOINTS, CUT, Checkpointer
 from islands.keeping.store import FolderStore
@@ -80,7 +80,7 @@ class Run:
         """Wait until what is under way is stored; returns the whole checkpoints."""
         self.saver.close()
         self.news += self.saver.news()
-        return [each.name for each in whole_ones(held(self.store))]
+        return [str(each.merges) for each in whole_ones(held(self.store))]
 
 
 def values_in(folder: Path) -> list[tuple[float, Version]]:
@@ -142,11 +142,11 @@ def test_writes_while_it_is_stored_do_not_change_it(tmp_path: Path) -> None:
 def test_checkpoints_on_another_file_system_are_copies(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", store=tmp_path / "other")
     journal = {path.stat().st_ino for path in (tmp_path / "run" / JOURNAL).iterdir()}
-    shared = [p for p in (tmp_path / "other" / "8").iterdir() if p.stat().st_ino in journal]
+    shared = [p for p in (tmp_path / "other" / "1-8").iterdir() if p.stat().st_ino in journal]
     assert len(shared) == FRAGMENTS, "on one file system they are links"
     assert run.stored() == ["4", "6", "8"]
-    assert find(str(tmp_path / "other"), tmp_path).manifest.name == "8"
-    assert find(str(tmp_path / "other" / "6"), tmp_path).manifest.name == "6"
+    assert find(str(tmp_path / "other"), tmp_path).manifest.merges == 8
+    assert find(str(tmp_path / "other" / "1-6"), tmp_path).manifest.merges == 6
 
 
 def test_the_run_goes_back_and_on(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_the_run_goes_back_and_on(tmp_path: Path) -> None:
     assert all(version > later for _, version in found), "who trained on adopts them"
     aside = tmp_path / "set_aside" / "1"
     assert (aside / "final.safetensors").read_bytes() == b"values"
-    assert sorted(path.name for path in (aside / CHECKPOINTS).iterdir()) == ["6", "8"]
+    assert sorted(path.name for path in (aside / CHECKPOINTS).iterdir()) == ["1-6", "1-8"]
     assert any(path.name.startswith("fragment-00001") for path in (aside / JOURNAL).iterdir())
     told = read(tmp_path)
     assert told is not None
@@ -177,7 +177,10 @@ def test_the_run_goes_back_and_on(tmp_path: Path) -> None:
     for number in (5, 6):
         again.commit(number)
         again.stored()
-    assert [each.name for each in whole_ones(held(again.store))] == ["4", "6"]
+    assert [each.name for each in whole_ones(held(again.store))] == [
+        "1-4",
+        f"{again.journal.epoch}-6",
+    ]
 
 
 def test_what_is_asked_for_is_taken_though_nothing_is_due(tmp_path: Path) -> None:
@@ -193,7 +196,7 @@ def test_what_is_asked_for_is_taken_though_nothing_is_due(tmp_path: Path) -> Non
 
 @contextmanager
 def read_by_somebody(run: Run, name: str) -> Iterator[None]:
-    with run.store.reading(name):
+    with run.store.reading(f"1-{name}"):
         yield
 
 
@@ -224,11 +227,11 @@ def test_whatever_is_damaged_is_named_and_never_resumed_from(
     tmp_path: Path, damage: Callable[[Path], object]
 ) -> None:
     run = trained(tmp_path, 2, store=tmp_path / "elsewhere")
-    files = sorted(path.name for path in (tmp_path / "elsewhere" / "2").iterdir())
+    files = sorted(path.name for path in (tmp_path / "elsewhere" / "1-2").iterdir())
     assert len(files) == FRAGMENTS + 3
     before = records(tmp_path)
     for name in files:
-        path = tmp_path / "elsewhere" / "2" / name
+        path = tmp_path / "elsewhere" / "1-2" / name
         content = path.read_bytes()
         path.unlink()  # a link may share its content with the journal
         path.write_bytes(content)
@@ -250,28 +253,32 @@ def test_whatever_is_damaged_is_named_and_never_resumed_from(
 
 def test_one_without_a_manifest_is_passed_over_and_removed(tmp_path: Path) -> None:
     run = trained(tmp_path, 4)
-    (tmp_path / CHECKPOINTS / "4" / MANIFEST).unlink()
-    assert find(AUTO, tmp_path).manifest.name == "2"
+    halves = [tmp_path / CHECKPOINTS / name for name in ("1-4", "1-5")]
+    (halves[0] / MANIFEST).rename(halves[0] / UNFINISHED)
+    halves[1].mkdir()
+    photo = halves[1] / "photo.jpg"
+    photo.write_text("a user's own, in a folder whose name is such by chance")
+    assert find(AUTO, tmp_path).manifest.merges == 2
     with pytest.raises(UserError, match="there is no whole checkpoint"):
         find("4", tmp_path)
-    (fault,) = faults_of_run(tmp_path)
-    assert "it has no manifest" in fault
+    assert all("it has no manifest" in fault for fault in faults_of_run(tmp_path))
     for number in (5, 6):
         run.commit(number)
     assert run.stored() == ["2", "6"]
-    assert sorted(path.name for path in (tmp_path / CHECKPOINTS).iterdir()) == ["2", "6"]
+    assert sorted(path.name for path in (tmp_path / CHECKPOINTS).iterdir()) == ["1-2", "1-5", "1-6"]
+    assert photo.exists()
 
 
 def test_a_folder_of_another_run_is_left_alone(tmp_path: Path) -> None:
     trained(tmp_path / "one", 2, store=tmp_path / "store")
     run = Run(tmp_path / "two", store=tmp_path / "store")
-    run.durable.run = "other"
+    run.saver.plan = replace(PLAN, begun="another")
     for number in (1, 2):
         run.commit(number)
     assert run.stored() == ["2"]
     (told,) = run.news
     assert isinstance(told, CopyFailed)
-    assert "is a checkpoint of run 'r', which is another one" in told.error
+    assert "is a checkpoint of another run, named 'r'" in told.error
 
 
 def test_a_hub_that_was_replaced_stores_nothing(tmp_path: Path) -> None:
@@ -347,12 +354,12 @@ def test_a_journal_that_is_gone_is_told_from_one_that_is_whole(tmp_path: Path) -
 
 def test_the_manifest_tells_what_the_run_had(tmp_path: Path) -> None:
     run = trained(tmp_path, 2)
-    manifest = held(run.store)["2"]
+    manifest = held(run.store)["1-2"]
     assert isinstance(manifest, Manifest)
     assert (manifest.run, manifest.merges, manifest.epoch) == ("r", 2, run.journal.epoch)
     assert {SPEC_FILE, PLAN_FILE} < set(manifest.files)
     assert manifest.size_bytes == sum(
         path.stat().st_size
-        for path in (tmp_path / CHECKPOINTS / "2").iterdir()
+        for path in (tmp_path / CHECKPOINTS / "1-2").iterdir()
         if path.name != MANIFEST
     )

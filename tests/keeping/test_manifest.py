@@ -29,6 +29,7 @@ def manifest(
     return Manifest(
         format=FORMAT,
         run="run",
+        origin="first",
         fingerprint="f00d",
         epoch=epoch,
         merges=merges,

@@ -1,20 +1,21 @@
 """A mirror: a second journal on another disk, in which a hub can go on."""
 
+import shutil
+import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from islands.actors.epochs import epoch_disk
-from islands.keeping.mirror import LINKS, WAITING_MOST, Mirror
+from islands.keeping.mirror import LINKS, Mirror
 from islands.keeping.verifying import faults_of_run
-from islands.layout.leaves import layout_of
-from islands.protocol.errors import DiskError, FencedError
-from islands.protocol.settings.choices import Pattern
+from islands.protocol.errors import DiskError, FencedError, UserError
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import CopyFailed, Mirrored
-from islands.settings.run_spec import RunPlan, read, write
+from islands.settings.run_spec import read
 from islands.syncer.journal import JOURNAL, Journal
-from tests.keeping.test_checkpoints import FRAGMENTS, LEAVES, PLAN, SPEC, Run, trained, values_in
+from tests.keeping.test_checkpoints import FRAGMENTS, PLAN, SPEC, Run, values_in
 
 
 class Mirrors:
@@ -73,11 +74,11 @@ def test_a_record_waits_for_a_copy_that_fails(tmp_path: Path) -> None:
 def test_without_waiting_the_run_goes_on_and_the_copy_catches_up(tmp_path: Path) -> None:
     both = Mirrors(tmp_path, waits=False)
     both.other.write_text("a file, for now")
-    for number in range(1, WAITING_MOST + 10):
+    for number in range(1, 70):
         both.commit(number)
-    assert values_in(both.run.folder)[0][0] >= WAITING_MOST
+    assert values_in(both.run.folder)[0][0] >= 60
     both.other.unlink()
-    both.commit(WAITING_MOST + 10)
+    both.commit(70)
     both.close()
     assert values_in(both.other) == values_in(both.run.folder)
     assert [type(entry) for entry in both.news] == [CopyFailed, Mirrored]
@@ -85,33 +86,86 @@ def test_without_waiting_the_run_goes_on_and_the_copy_catches_up(tmp_path: Path)
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_folder_of_another_run_gets_no_copy(tmp_path: Path, waits: bool) -> None:  # noqa: FBT001
-    both = Mirrors(tmp_path, waits=waits)
-    trained(both.other, 2)
-    told = read(both.other)
-    assert told is not None
-    layout = layout_of(LEAVES, told[1].layout.fragments, Pattern.BALANCED, {"of": "another run"})
-    write(both.other, SPEC, RunPlan(layout, told[1].shards))
-    before = values_in(both.other)
+    first = Mirrors(tmp_path / "first", waits=True)
+    for number in (1, 2):
+        first.commit(number)
+    first.close()
+    both = Mirrors(tmp_path / "second", waits=waits)
+    plan = replace(PLAN, begun="another")
+    mirror = Mirror(both.run.folder, first.other, SPEC, plan, waits, retry_s=0.01, close_s=0.2)
+    before = values_in(first.other)
     both.run.commit(1)
     if waits:
-        with pytest.raises(DiskError, match="holds another run; name another folder as mirror"):
-            both.mirror.follow(both.run.journal)
+        with pytest.raises(UserError, match="is the mirror of another run, or of this one before"):
+            mirror.follow(both.run.journal)
     else:
-        both.mirror.follow(both.run.journal)
-    both.mirror.close_s = 0.2
-    both.close()
-    assert "holds another run" in str(both.news[0])
-    assert values_in(both.other) == before
+        mirror.follow(both.run.journal)
+        mirror.close()
+        assert "is the mirror of another run" in str(next(mirror.news()))
+    assert values_in(first.other) == before
 
 
-def test_an_old_syncer_ends_where_a_newer_one_has_gone_on(tmp_path: Path) -> None:
+def test_where_a_hub_has_gone_on_the_old_syncer_ends(tmp_path: Path) -> None:
     both = Mirrors(tmp_path, waits=True)
     for number in (1, 2):
         both.commit(number)
     both.close()
     newer = Journal(epoch_disk(both.other, JOURNAL), FRAGMENTS)
     assert newer.take_over() is not None
-    old = Mirror(both.run.folder, both.other, SPEC, PLAN, waits=True)
-    both.run.commit(3)
-    with pytest.raises(FencedError, match=r"a newer syncer has gone on in .*/other: its epoch is"):
-        old.follow(both.run.journal)
+    before = values_in(both.other)
+    for start in range(3):  # however often it is started, so however high its own epoch is
+        again = Run(both.run.folder, every=None)
+        again.commit(3 + start)
+        waits = start > 0
+        old = Mirror(both.run.folder, both.other, SPEC, PLAN, waits)
+        if not waits:  # its thread finds out
+            old.follow(again.journal)
+            old.close()
+        with pytest.raises(FencedError, match="a hub has gone on in "):
+            old.follow(again.journal)
+    assert values_in(both.other) == before
+
+
+def test_a_mirror_that_vanishes_is_told_and_made_again(tmp_path: Path) -> None:
+    both = Mirrors(tmp_path, waits=False)
+    for number in (1, 2):
+        both.commit(number)
+    while both.mirror.busy:
+        pass
+    shutil.rmtree(both.other)
+    for number in (3, 4):
+        both.commit(number)
+    both.close()
+    assert values_in(both.other) == values_in(both.run.folder)
+    assert stat.S_IMODE(both.other.stat().st_mode) == 0o700
+
+
+def test_an_absent_mirror_holds_few_records(tmp_path: Path) -> None:
+    both = Mirrors(tmp_path, waits=False)
+    both.other.write_text("a file, for now")
+    for number in range(1, 40):
+        both.commit(number)
+    held = list((both.run.folder / JOURNAL / LINKS).iterdir())
+    assert len(held) <= 2 * FRAGMENTS + 1
+    both.mirror.close_s = 0.0
+    both.close()
+
+
+def test_a_first_copy_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
+    both = Mirrors(tmp_path, waits=True)
+    both.other.mkdir()
+    (both.other / "run.json").write_text("half of it")
+    for number in (1, 2):
+        both.commit(number)
+    assert values_in(both.other) == values_in(both.run.folder)
+    both.close()
+
+
+def test_a_secret_is_its_owners_alone(tmp_path: Path) -> None:
+    both = Mirrors(tmp_path, waits=True)
+    (both.run.folder / "key").write_text("of the run")
+    (both.run.folder / "revoked.json").write_text("{}")
+    both.commit(1)
+    both.close()
+    for name in ("key", "revoked.json"):
+        assert stat.S_IMODE((both.other / name).stat().st_mode) == 0o600
