@@ -142,6 +142,8 @@ class SteppedCompute:
         if self._finisher is not None:
             self._finisher.submit(finish)
             return
+        if self._running is None:
+            self._ready_s = self._began_s  # it stood still since, as no step was allowed: no gap
         self._finish_last(self._began_s - self._ready_s if drained else 0.0)
         self._running = finish
 

@@ -128,7 +128,7 @@ async def test_a_step_that_its_dispatch_takes_is_timed_after_a_stop_as_well() ->
 
     clock = Clock()
     device = Device(lambda: Inline(2, batch_tokens=BATCH), clock=clock)
-    times_s = []
+    times_s, gaps_s = [], []
     async with asyncio.timeout(LIMIT_S):
         await device.wait(events.TrainerReady)
         for steps in range(1, FIRST_STEPS_COMPILE + 4):
@@ -136,7 +136,14 @@ async def test_a_step_that_its_dispatch_takes_is_timed_after_a_stop_as_well() ->
             told = await device.wait(StepReport)
             times_s.append(told.event.step_time_s)
             await device.wait(events.Idled)
+        for number in range(1, 4):
+            clock.at_s += 600.0  # it is allowed no step for ten minutes, which is no gap
+            until = (steps + 2 * number) * BATCH
+            device.compute.command(AllowSteps(until, (Lease(0, 0, 0),)))
+            gaps_s += [(await device.wait(StepReport)).gap_s for _ in range(2)]
+            await device.wait(events.Idled)
     assert times_s == [0.0] * FIRST_STEPS_COMPILE + [2.0] * 3
+    assert max(gaps_s) <= 2.0
     device.end()
 
 
