@@ -13,7 +13,7 @@ from islands.cli.parsing import Common
 from islands.files.folder_lock import make_private
 from islands.files.whole_files import replace_file
 from islands.keeping.catalogue import held, whole_ones
-from islands.keeping.finding import AUTO, find, peek
+from islands.keeping.finding import AUTO, Restored, find, peek
 from islands.keeping.manifest import MANIFEST, Manifest, age_of
 from islands.keeping.restoring import go_back
 from islands.keeping.saving import CHECKPOINTS, store_of
@@ -179,14 +179,13 @@ def resumed(
         spec = spec.continued(peek(found), given)
     lost = ", and what came after it is in set_aside/" if (folder / JOURNAL).exists() else ""
 
-    def plan(now: RunSpec, earlier: RunPlan) -> RunPlan:
+    def plan(now: RunSpec, restored: Restored) -> RunPlan:
         """Plan the run anew, for which a task is loaded, if its fragments are to be others."""
-        before = peek(found).settings
+        before, earlier = restored.spec.settings, restored.plan
         if all(getattr(now.settings, name) == getattr(before, name) for name in PLANNED_BY):
             return earlier
-        layout = earlier.layout
         if now.task == OWN_LOOP:
-            own = LoopLayout(layout.leaves, earlier.records, earlier.shards)
+            own = LoopLayout(earlier.layout.leaves, earlier.records, earlier.shards)
             return OwnLoop(own).plan(now.settings)
         return load_workload(now, allowed=allowed_by(task)).plan(now.settings)
 

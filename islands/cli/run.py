@@ -78,7 +78,6 @@ async def _run(hub: "Coordinator", budget: "Budget | None") -> int:
 
 def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coordinator":
     """Make the hub of a run on this machine, planned from its task."""
-    from islands.cli.keeping import resumed
     from islands.cli.serve import require_task, spec_of
     from islands.model.workload import load_workload
     from islands.run.coordinator import Coordinator, CoordinatorSettings
@@ -92,6 +91,8 @@ def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coor
     folder = options.folder or new_folder(spec.settings.run)
     spec = spec_in(folder, spec, given)
     if options.resume is not None:
+        from islands.cli.keeping import resumed
+
         spec = resumed(options.resume, folder, options.saving, spec, given, options.file.task)
     require_task(spec, folder)
     workload = load_workload(spec, allowed=allowed_by(options.file.task))

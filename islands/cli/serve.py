@@ -6,7 +6,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from islands.cli.cost import budget_of, held_to
-from islands.cli.keeping import resumed
 from islands.costs.budget import Budget
 from islands.layout.loop_layout import LoopLayout
 from islands.metrics.sources import metrics_served
@@ -53,6 +52,8 @@ def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | N
         spec = replace(spec, settings=replace(spec.settings, merge_moments=False))
     spec = run_claim.spec_in(folder, spec, given)
     if isinstance(options, SyncerOptions) and options.resume is not None:
+        from islands.cli.keeping import resumed
+
         spec = resumed(options.resume, folder, options.saving, spec, given, options.file.task)
     settings = CoordinatorSettings.of(options, spec, folder)
     planned = read(folder) is not None  # a planned run needs no JAX

@@ -1,14 +1,13 @@
 """A small set of named files, each of which a crash leaves whole, as it was or as it is to be."""
 
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
 from islands.files.folder_lock import make_private
-from islands.files.whole_files import atomic_write
+from islands.files.whole_files import atomic_write, link_file
 from islands.protocol.errors import DiskError, JournalError
 from messaging.clock import MonotonicClock
 
@@ -120,11 +119,7 @@ class RealDisk:
         path, other = self._path(name), self._path(second)
         try:
             make_private(other.parent)
-            other.unlink(missing_ok=True)
-            try:
-                os.link(path, other)
-            except OSError:  # a file system without links
-                shutil.copyfile(path, other)
+            link_file(path, other)
         except OSError as error:
             raise DiskError(f"{path} cannot be linked to {other}: {error}") from error
 

@@ -35,14 +35,13 @@ from islands.files.tensor_files import (
     start_of_file,
     tensors_bytes,
 )
+from islands.files.whole_files import CHUNK_BYTES
 from islands.protocol.errors import JournalError
 from islands.protocol.identities import Version
 
 FORMAT = "islands-journal-3"
 """The format of every slot; its number changes whenever older records cannot be read."""
 DIGEST_BYTES = 16
-CHUNK_BYTES = 2**22
-"""Bytes of one read: they are still in the cache when the digest is computed."""
 SLOTS = ("a", "b")
 VOID = -1
 """Sequence number of a slot that was made and never written; see the module's docstring."""

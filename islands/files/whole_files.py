@@ -7,6 +7,7 @@ hand damages such a file: change a run by its options instead.
 import errno
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,9 @@ from typing import IO, BinaryIO
 from blake3 import blake3
 
 from islands.protocol.errors import DamagedError, unusable
+
+CHUNK_BYTES = 2**22
+"""Bytes of one read: they are still in the cache when a digest of them is computed."""
 
 
 @contextmanager
@@ -59,6 +63,27 @@ def _opened(path: Path, *, private: bool) -> BinaryIO:
 def replace_file(path: Path, content: bytes, *, private: bool = False) -> None:
     with atomic_write(path, private=private) as file:
         file.write(content)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Replace a file by a copy of another one, which need not fit into memory."""
+    with open_plain(source) as old, atomic_write(target) as new:
+        shutil.copyfileobj(old, new, CHUNK_BYTES)
+
+
+def link_file(source: Path, target: Path) -> None:
+    """Give the content that a file has now a second name, in place of any file of that name."""
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        copy_file(source, target)
+
+
+def parts_of(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the rest of an open file, piece by piece."""
+    while part := file.read(CHUNK_BYTES):
+        yield part
 
 
 def save(path: Path, content: bytes) -> None:

@@ -1,10 +1,9 @@
 """The checkpoints in a store: which are whole, which is the newest, which may go."""
 
-from collections.abc import Iterator, Mapping
-from typing import IO
+from collections.abc import Mapping
 
 from islands.keeping.manifest import MANIFEST, UNFINISHED, Manifest, Retention, decode
-from islands.keeping.store import CHUNK_BYTES, Store
+from islands.keeping.store import Store
 from islands.protocol.errors import DamagedError, IslandsError, unusable
 
 NOT_FINISHED = "it has no manifest: it is being written, or was not finished"
@@ -46,13 +45,12 @@ def whole_ones(known: Mapping[str, Manifest | str]) -> list[Manifest]:
     return sorted(found, key=lambda each: each.age)
 
 
-def outdated(store: Store, retention: Retention) -> list[str]:
+def outdated(store: Store, known: Mapping[str, Manifest | str], retention: Retention) -> list[str]:
     """Return the names of the checkpoints that go: outdated ones, and those that were not finished.
 
     It is called when one has just become whole, and nobody else writes here. What is damaged, of
     another format, or not known to be a checkpoint stays.
     """
-    known = held(store)
     unfinished = [name for name, each in known.items() if each == NOT_FINISHED]
     mine = [name for name in unfinished if _is_marked(store, name)]
     return [*mine, *(each.name for each in retention.outdated(whole_ones(known)))]
@@ -63,9 +61,3 @@ def _is_marked(store: Store, name: str) -> bool:
     if marked is not None:
         marked.close()
     return marked is not None
-
-
-def parts(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the content of a file, piece by piece."""
-    while part := file.read(CHUNK_BYTES):
-        yield part

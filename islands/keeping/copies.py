@@ -12,7 +12,7 @@ from islands.settings.run_spec import RunPlan, RunSpec
 from islands.syncer.journal import Follower, Journal
 
 
-class Copies:
+class Copies(Follower):
     """Several followers of one journal."""
 
     def __init__(self, followers: Sequence[Follower]) -> None:

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from islands.files.disk import RealDisk
-from islands.files.whole_files import unsealed
-from islands.keeping.catalogue import held, parts, whole_ones
+from islands.files.whole_files import parts_of, unsealed
+from islands.keeping.catalogue import held, whole_ones
 from islands.keeping.manifest import Manifest, digest_of
 from islands.keeping.saving import CHECKPOINTS
 from islands.keeping.store import Store, store_at
 from islands.protocol.errors import DamagedError, UserError, unusable
 from islands.settings.run_spec import PLAN_FILE, SPEC_FILE, RunPlan, RunSpec
+from islands.settings.run_spec import read as read_run
 from islands.syncer.journal import Journal, Recovered
 
 AUTO = "auto"
@@ -79,10 +80,10 @@ def read(found: Found, room: Path) -> Restored:
     with store.reading(manifest.name):
         for name in manifest.files:
             _fetch(found, name, room / name)
-    texts = [unsealed((room / name).read_bytes()) for name in (SPEC_FILE, PLAN_FILE)]
-    if None in texts:
-        raise DamagedError(f"{found.told} has a damaged {SPEC_FILE} or {PLAN_FILE}")
-    spec, plan = RunSpec.decode(texts[0] or b""), RunPlan.decode(texts[1] or b"")
+    told = read_run(room)
+    if told is None:
+        raise DamagedError(f"{found.told} names no {SPEC_FILE} and {PLAN_FILE}")
+    spec, plan = told
     recovered = Journal(RealDisk(room), len(plan.layout.fragments)).recover()
     if recovered is None or recovered.durable.merges != manifest.merges:
         raise DamagedError(f"{found.told} does not hold the versions that its manifest tells of")
@@ -110,7 +111,7 @@ def _fetch(found: Found, name: str, target: Path) -> None:
         with file, target.open("wb") as copy:
 
             def copied() -> Iterator[bytes]:
-                for part in parts(file):
+                for part in parts_of(file):
                     copy.write(part)
                     yield part
 

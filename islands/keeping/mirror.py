@@ -22,14 +22,13 @@ from typing import IO
 from islands.actors.epochs import epoch_disk, newest_epoch
 from islands.files.folder_lock import lock_folder, make_private
 from islands.files.slots import Slots
-from islands.files.whole_files import atomic_write, open_plain, replace_file
-from islands.keeping.store import CHUNK_BYTES
+from islands.files.whole_files import copy_file, replace_file
 from islands.protocol.errors import DamagedError, DiskError, FencedError, IslandsError, UserError
 from islands.protocol.identities import SUPERVISOR
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import CopyFailed, Mirrored
 from islands.settings.run_spec import RunPlan, RunSpec, read, write
-from islands.syncer.journal import JOURNAL, Journal
+from islands.syncer.journal import JOURNAL, Follower, Journal
 
 LINKS = "mirror"
 """Folder in the journal's, of the second names of records that are yet to be copied."""
@@ -38,7 +37,7 @@ BESIDE = ("key", "token", "revoked.json", f"{SUPERVISOR}.epoch")
 
 
 @dataclass(slots=True)
-class Mirror:
+class Mirror(Follower):
     """Copies the journal of the run in `folder` to `other`; `waits` for each record's copy."""
 
     folder: Path
@@ -87,24 +86,9 @@ class Mirror:
             self._thread = threading.Thread(target=self._run, args=(journal.epoch,), daemon=True)
             self._thread.start()
 
-    def ask(self, reason: str) -> None:
-        """Do nothing: every record is copied."""
-
-    @property
-    def wanted(self) -> bool:
-        return False
-
-    def finish(self, journal: Journal, reason: str) -> None:
-        """Do nothing: the record of the end is copied as all others are."""
-
     def news(self) -> Iterator[Entry]:
         while self._news:
             yield self._news.popleft()
-
-    @property
-    def busy(self) -> bool:
-        """Whether a record waits for its copy."""
-        return bool(self._waiting)
 
     def close(self) -> None:
         """Wait until all is copied, unless that takes too long."""
@@ -235,11 +219,7 @@ class Mirror:
             )
 
     def _copy(self, source: str, file: str) -> None:
-        with (
-            open_plain(self.folder / JOURNAL / source) as old,
-            atomic_write(self.other / JOURNAL / file) as new,
-        ):
-            shutil.copyfileobj(old, new, CHUNK_BYTES)
+        copy_file(self.folder / JOURNAL / source, self.other / JOURNAL / file)
 
     def _tell(self, error: str) -> None:
         if error and not self._error:

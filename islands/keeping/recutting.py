@@ -84,9 +84,7 @@ def _books(durable: Durable, fragments: Sequence[Arrays]) -> Durable:
 
     Every token has a fate in each fragment, so the totals of any fragment balance.
     """
-    for name, book in list(durable.ledger.books.items()):
-        durable.ledger.close(name)
-        durable.leases.close(name, book.processed)
+    durable.close_books()
     newest = [each for each in durable.published if each is not None]
     version = max(each.version for each in newest)
     totals = durable.ledger.totals

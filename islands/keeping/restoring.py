@@ -42,12 +42,12 @@ def go_back(
     found: Found,
     folder: Path,
     spec: RunSpec | None = None,
-    plan_of: Callable[[RunSpec, RunPlan], RunPlan] = lambda _, plan: plan,
+    plan_of: Callable[[RunSpec, Restored], RunPlan] = lambda _, restored: restored.plan,
 ) -> Restored:
     """Make a checkpoint the journal of the run in `folder`, which may be a new one.
 
     `spec` is what the run goes on with; None for what the checkpoint has. `plan_of` plans it, given
-    the plan of the checkpoint.
+    the checkpoint.
     """
     room, fresh = folder / f".{JOURNAL}.read", folder / f".{JOURNAL}.new"
     with contextlib.ExitStack() as stack:
@@ -62,7 +62,7 @@ def go_back(
         another = why_another(spec, restored.spec)
         if another is not None:
             raise UserError(f"{found.told} is of another run, with {another}")
-        restored = recut(restored, spec, plan_of(spec, restored.plan))
+        restored = recut(restored, spec, plan_of(spec, restored))
         plan = replace(
             restored.plan,
             begun=secrets.token_hex(8),
@@ -90,16 +90,15 @@ def _write_journal(recovered: Recovered, folder: Path, fresh: Path) -> None:
     durable, slots = recovered.durable, Slots(RealDisk(fresh, None, elsewhere))
     durable.epoch, _ = take_epoch(slots, durable.epoch + 1)
     durable.begun = ""
+    versions: list[Version] = []
     for index, published in enumerate(durable.published):
         assert published is not None, "a recovered journal has a version of everything"
-        version = Version(durable.epoch, published.version.number)
-        durable.published[index] = replace(published, version=version)
+        versions.append(Version(durable.epoch, published.version.number))
+        durable.published[index] = replace(published, version=versions[-1])
     names = fragment_names(len(durable.published))
-    for index, (name, arrays) in enumerate(zip(names, recovered.fragments, strict=True)):
+    for name, version, arrays in zip(names, versions, recovered.fragments, strict=True):
         durable.sequence += 1
-        now = durable.published[index]
-        version_now = None if now is None else now.version
-        slots.write(name, durable.sequence, encode(durable), version_now, arrays)
+        slots.write(name, durable.sequence, encode(durable), version, arrays)
 
 
 def _set_aside(folder: Path, manifest: Manifest) -> None:

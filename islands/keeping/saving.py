@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from islands.files.whole_files import open_plain, replace_file, sealed
-from islands.keeping.catalogue import held, outdated, parts, whole_ones
+from islands.files.whole_files import open_plain, parts_of, replace_file, sealed
+from islands.keeping.catalogue import held, outdated, whole_ones
 from islands.keeping.manifest import (
     FORMAT,
     UNFINISHED,
@@ -36,7 +36,7 @@ from islands.protocol.tape.process_entries import Checkpointed, CopyFailed
 from islands.settings.groups import CheckpointOptions
 from islands.settings.quantities import size
 from islands.settings.run_spec import PLAN_FILE, SPEC_FILE, RunPlan, RunSpec
-from islands.syncer.journal import JOURNAL, Journal
+from islands.syncer.journal import JOURNAL, Follower, Journal
 from islands.syncer.journal import decode as decode_books
 from messaging.clock import Clock, MonotonicClock, WallClock
 
@@ -54,7 +54,7 @@ WAIT_S = 10.0
 
 
 @dataclass(slots=True)
-class Checkpointer:
+class Checkpointer(Follower):
     """Takes the checkpoints of one journal, which is in `folder`; see `islands.syncer.journal`."""
 
     folder: Path
@@ -115,13 +115,25 @@ class Checkpointer:
 
     def _store(self, files: tuple[str, ...], metadata: bytes, reason: str) -> None:
         try:
-            self._news.append(self._stored(files, metadata, reason))
-            for gone in outdated(self.store, self.retention):
+            known = dict(held(self.store))
+            manifest, took_s = self._stored(files, metadata, reason, whole_ones(known))
+            path = self.store.told(manifest.name)
+            self._news.append(
+                Checkpointed(
+                    *(manifest.merges, manifest.tokens, manifest.size_bytes),
+                    *(took_s, manifest.reason, path),
+                )
+            )
+            known[manifest.name] = manifest
+            for gone in outdated(self.store, known, self.retention):
                 self.store.remove(gone)
         except (IslandsError, OSError) as error:
             self._news.append(CopyFailed("checkpoint", str(error)))
 
-    def _stored(self, files: tuple[str, ...], metadata: bytes, reason: str) -> Checkpointed:
+    def _stored(
+        self, files: tuple[str, ...], metadata: bytes, reason: str, known: Sequence[Manifest]
+    ) -> tuple[Manifest, float]:
+        """Store what was cut, unless it is there already; returns it and the seconds that took."""
         began_s, books = self.clock.now_s(), decode_books(metadata)
         manifest = Manifest(
             format=FORMAT,
@@ -136,10 +148,10 @@ class Checkpointer:
             files={},
         )
         name, cut = manifest.name, self.folder / CUT
-        known = whole_ones(held(self.store))
         _check_free(self.store, known, manifest)
-        if any(each.name == name for each in known):
-            return self._told(manifest, began_s)  # nothing was merged since
+        for each in known:
+            if each.name == name:  # nothing was merged since
+                return replace(each, reason=reason), self.clock.now_s() - began_s
         needed = ROOM * sum((cut / file).stat().st_size for file in files)
         if self.store.free_bytes() < needed:
             raise DiskError(
@@ -154,22 +166,12 @@ class Checkpointer:
         described: dict[str, StoredFile] = {}
         for file in (*files, *beside):
             with open_plain(cut / file) as opened:
-                described[file] = digest_of(parts(opened))
+                described[file] = digest_of(parts_of(opened))
             self.store.put(name, file, cut / file)
         manifest = replace(manifest, files=described)
         self.store.finish(name, manifest.encode())
         shutil.rmtree(cut, ignore_errors=True)
-        return self._told(manifest, began_s)
-
-    def _told(self, manifest: Manifest, began_s: float) -> Checkpointed:
-        return Checkpointed(
-            merges=manifest.merges,
-            tokens=manifest.tokens,
-            size_bytes=manifest.size_bytes,
-            took_s=self.clock.now_s() - began_s,
-            reason=manifest.reason,
-            path=self.store.told(manifest.name),
-        )
+        return manifest, self.clock.now_s() - began_s
 
 
 def checkpointer(

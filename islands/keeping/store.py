@@ -4,7 +4,6 @@ The manifest of a checkpoint is written after all its files, and removed before 
 """
 
 import fcntl
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -13,22 +12,19 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 from islands.files.folder_lock import make_private
-from islands.files.whole_files import atomic_write, flush, open_plain, replace_file
+from islands.files.whole_files import flush, link_file, open_plain, replace_file
 from islands.keeping.manifest import FILE_NAME, MANIFEST, NAME, UNFINISHED, age_of
 from islands.protocol.errors import DiskError, UserError
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-CHUNK_BYTES = 2**22
-"""Bytes of one read: they are still in the cache when their digest is computed."""
-
 
 class Store(Protocol):
     """A place of checkpoints, by their names; each method raises `DiskError` if it is away."""
 
     def names(self) -> list[str]:
-        """Return the names of all checkpoints, whole or not, in the order of their merges."""
+        """Return the names of all checkpoints, whole or not, the oldest first."""
 
     def open(self, name: str, file: str) -> IO[bytes] | None:
         """Open a file of a checkpoint; None if there is none."""
@@ -79,12 +75,7 @@ class FolderStore:
         target = self.folder / name / file
         with self._told("written"):
             make_private(target.parent)
-            target.unlink(missing_ok=True)
-            try:
-                os.link(source, target)
-            except OSError:  # another file system, or one without links
-                with open_plain(source) as old, atomic_write(target) as new:
-                    shutil.copyfileobj(old, new, CHUNK_BYTES)
+            link_file(source, target)
 
     def finish(self, name: str, manifest: bytes) -> None:
         with self._told("written"):

@@ -236,23 +236,6 @@ class AddOptions(OperatorOptions):
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointsOptions:
-    """`islands checkpoints`: lists the checkpoints of a run.
-
-    Args:
-        folder: folder of the run, or the folder or URL of checkpoints.
-        json: whether to print one JSON object a line instead of a table.
-    """
-
-    folder: str = field(default="", metadata=POSITIONAL)
-    json: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.folder:
-            raise SettingsError("folder is not set; name the folder of a run, as runs/NAME")
-
-
-@dataclass(frozen=True, slots=True)
 class VerifyOptions:
     """`islands verify`: checks every byte that a run could be resumed from.
 
@@ -264,7 +247,19 @@ class VerifyOptions:
 
     def __post_init__(self) -> None:
         if not self.folder:
-            raise SettingsError("folder is not set; name the folder of a run, or a checkpoint")
+            raise SettingsError("folder is not set; name the folder of a run, or of checkpoints")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsOptions(VerifyOptions):
+    """`islands checkpoints`: lists the checkpoints of a run.
+
+    Args:
+        folder: folder of the run, or the folder or URL of checkpoints.
+        json: whether to print one JSON object a line instead of a table.
+    """
+
+    json: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ each heartbeat.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -57,8 +57,8 @@ class Cut:
     metadata: bytes
 
 
-class Follower(Protocol):
-    """Keeps copies of a journal elsewhere."""
+class Follower:
+    """Keeps copies of a journal elsewhere; without more, each record is its own occasion."""
 
     def follow(self, journal: "Journal") -> None:
         """Look at a journal after a record has become durable, on its worker.
@@ -73,12 +73,14 @@ class Follower(Protocol):
     @property
     def wanted(self) -> bool:
         """Whether `follow` is to be called though nothing was written."""
+        return False
 
     def finish(self, journal: "Journal", reason: str) -> None:
         """Copy the journal of a run that has ended, on its worker; what waits is waited for."""
 
-    def news(self) -> Iterator[Entry]:
-        """Yield what the tape is to have, once."""
+    def news(self) -> Iterable[Entry]:
+        """Return what the tape is to have, once."""
+        return ()
 
     def close(self) -> None:
         """Wait until the last copy is whole, within limits."""

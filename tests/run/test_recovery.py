@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.files.disk import DiskFile, RealDisk
-from islands.files.slots import CHUNK_BYTES
+from islands.files.whole_files import CHUNK_BYTES
 from islands.protocol.errors import JournalError
 from islands.protocol.identities import Version
 from islands.protocol.settings.run import RunSettings

@@ -279,19 +279,21 @@ def _pause(memory: SupervisorMemory, *, paused: bool) -> Answer:
 
 def _stop(memory: SupervisorMemory, why: str) -> Answer:
     memory.stopping = memory.stopping or why or "stopped by an operator"
-    linked = [one.connection for one in memory.present(Role.SYNCER) if one.connection is not None]
-    for connection in linked:
-        memory.send(connection, messages.Stop(memory.stopping))
-    if linked:
+    if _tell_syncers(memory, messages.Stop(memory.stopping)):
         return True, "the syncer closes the last rounds, then the run ends"
     return True, "there is no syncer now; it ends the run properly as soon as it is back"
 
 
-def _save(memory: SupervisorMemory) -> Answer:
+def _tell_syncers(memory: SupervisorMemory, message: object) -> bool:
+    """Send a message to the syncers that are linked; return whether there is any."""
     linked = [one.connection for one in memory.present(Role.SYNCER) if one.connection is not None]
     for connection in linked:
-        memory.send(connection, Save("asked by an operator"))
-    if linked:
+        memory.send(connection, message)
+    return bool(linked)
+
+
+def _save(memory: SupervisorMemory) -> Answer:
+    if _tell_syncers(memory, Save("asked by an operator")):
         return True, "the syncer takes a checkpoint; islands checkpoints lists it once it is whole"
     return False, "there is no syncer now, so nothing can be saved; ask again once it is back"
 

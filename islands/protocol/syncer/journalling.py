@@ -271,6 +271,12 @@ class Durable:
     def make(self, fragment: int, published: Published) -> None:
         self.published[fragment] = published
 
+    def close_books(self) -> None:
+        """End all incarnations: what has no fate is lost, and their leases are free."""
+        for name, book in list(self.ledger.books.items()):
+            self.ledger.close(name)
+            self.leases.close(name, book.processed)
+
 
 def fresh(settings: RunSettings, *, fragments: int, shards: int, epoch: int) -> Durable:
     return Durable(
@@ -306,9 +312,7 @@ def resume_run(
                 "choose another folder"
             )
     if durable.begun != begun:
-        for name, book in list(durable.ledger.books.items()):
-            durable.ledger.close(name)
-            durable.leases.close(name, book.processed)
+        durable.close_books()
         durable.fence, durable.begun = Fence(), begun
     leases = durable.leases
     before, wanted_tokens = leases.budget_tokens, settings.budget_tokens
