@@ -9,6 +9,8 @@ BENCH ?= own_loop link shaped_link codecs large_model scale crowd several_hosts 
 
 # Without bytecode each of the many processes of a run, and of a test, compiles all sources anew.
 export PYTHONDONTWRITEBYTECODE :=
+# Sources and pages are read as UTF-8 by tests, whatever the locale of the machine.
+export PYTHONUTF8 := 1
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

@@ -24,9 +24,9 @@ LABORATORY = "lab"
 ROLES = ("learner", "syncer", "supervisor", "observer")
 
 
-def answer(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def answer(*arguments: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **more}
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env)
 
 
@@ -62,6 +62,12 @@ def test_help_and_refusals_need_none_of_the_heavy_packages(*, own: bool, tmp_pat
     heavy = HEAVY if own else (*HEAVY, "islands.lab")
     found = answer("-c", READ.format(lines=lines, heavy=heavy), cwd=tmp_path)
     assert found.returncode == 0, found.stderr
+
+
+def test_help_is_printed_where_the_locale_lacks_its_letters(tmp_path: Path) -> None:
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    found = answer("-m", "islands.cli", "run", "--help", "all", cwd=tmp_path, **ascii_only)
+    assert (found.returncode, found.stderr) == (0, "")
 
 
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:

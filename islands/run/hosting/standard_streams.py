@@ -13,6 +13,9 @@ from typing import TextIO, cast
 READER_GONE = (errno.EPIPE, errno.EIO)
 """Errors of a closed pipe and of a terminal that has hung up; a full disk may have room again."""
 
+FAILING = ("strict", "surrogateescape")
+"""Ways to handle a letter that an encoding lacks which fail; the second is that of the C locale."""
+
 
 class LossyOutput:
     """A stream of text of which whatever cannot be written is dropped.
@@ -79,7 +82,7 @@ def _usable(stream: TextIO | None) -> TextIO:
     if stream is None:  # its descriptor was closed as Python began
         stream = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  it stays open
     reconfigure = getattr(stream, "reconfigure", None)
-    if reconfigure is not None and stream.errors == "strict":
+    if reconfigure is not None and stream.errors in FAILING:
         reconfigure(errors="replace")
     return cast("TextIO", LossyOutput(stream))
 
