@@ -106,6 +106,9 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "backup": Command(
             "BackupOptions", "copy what a hub needs to go on elsewhere", "keeping:backup"
         ),
+        "promote": Command(
+            "PromoteOptions", "have a standby of this host go on with its run", "keeping:promote"
+        ),
         "logs": Command(
             "LogsOptions", "print the tapes of a run's processes as one text", "records:logs"
         ),
@@ -173,6 +176,9 @@ ROLES: Mapping[str, Command] = MappingProxyType(
     {
         "syncer": Command(
             "settings.host:SyncerOptions", has_file=True, shares_file=True, plans=True
+        ),
+        "standby": Command(
+            "settings.host:StandbyOptions", has_file=True, shares_file=True, plans=True
         ),
         "supervisor": Command(
             "settings.host:SupervisorOptions", has_file=True, shares_file=True, plans=True

@@ -1,8 +1,10 @@
 """Commands on checkpoints: `islands checkpoints`, `verify`, `backup`, and `--resume` of a hub."""
 
+import asyncio
 import json
 import shutil
 from collections.abc import Collection
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,29 +12,46 @@ from rich.console import Console
 from rich.table import Table
 
 from islands.cli.parsing import Common
-from islands.files.folder_lock import make_private
+from islands.files.folder_lock import lock_folder, make_private
 from islands.files.whole_files import replace_file
 from islands.keeping.catalogue import held, whole_ones
 from islands.keeping.finding import AUTO, Restored, find, peek
 from islands.keeping.manifest import MANIFEST, Manifest, age_of
+from islands.keeping.promotion import Answer, answered, wish
 from islands.keeping.restoring import go_back
 from islands.keeping.saving import CHECKPOINTS, store_of
 from islands.keeping.store import store_at
 from islands.keeping.verifying import faults_of_checkpoint, faults_of_run, journal_is_whole
 from islands.layout.loop_layout import LoopLayout
 from islands.model.workload import OwnLoop, load_workload
-from islands.protocol.errors import UserError, unusable
+from islands.protocol.errors import RefusedError, UserError, unusable
 from islands.run.hosting.hub_address import HUB_FILE, read_hub_address
-from islands.run.hosting.process_runtime import KEY_FILE, TOKEN_FILE, say
+from islands.run.hosting.process_runtime import (
+    KEY_FILE,
+    TOKEN_FILE,
+    credentials_of,
+    key_file_of,
+    say,
+)
 from islands.run.hosting.revocations import REVOKED_FILE
 from islands.run.records.run_curves import METRICS_FILE, curves_of
 from islands.run.records.run_values import require_folder
-from islands.settings.commands import BackupOptions, CheckpointsOptions, VerifyOptions, named
-from islands.settings.groups import OWN_LOOP, CheckpointOptions
+from islands.run.run_claim import JOURNAL_LOCK
+from islands.settings.commands import (
+    BackupOptions,
+    CheckpointsOptions,
+    PromoteOptions,
+    VerifyOptions,
+    named,
+)
+from islands.settings.groups import OWN_LOOP, CheckpointOptions, ConnectOptions
 from islands.settings.quantities import size
-from islands.settings.run_spec import PLAN_FILE, SPEC_FILE, RunPlan, RunSpec
+from islands.settings.run_spec import PLAN_FILE, SPEC_FILE, RunPlan, RunSpec, read
 from islands.syncer.journal import JOURNAL
 from islands.tasks.factory import allowed_by
+
+PROMOTED_S, LOOKS_EVERY_S = 60.0, 0.1
+"""Longest wait for a standby's answer, and how often it is looked for."""
 
 PLANNED_BY = ("fragments", "pattern", "piece_bytes_min")
 """Run settings that decide how a model is cut into fragments."""
@@ -109,6 +128,43 @@ def verify(options: VerifyOptions, _: Common) -> int:
         print(fault)
     print(f"{what}: {len(found) or 'nothing'} to mend")
     return 1 if found else 0
+
+
+def promote(options: PromoteOptions, _: Common) -> int:
+    """Have the standby in a folder take over, wait for its answer, and print that."""
+    folder = named(options.folder)
+    earlier = read(folder)
+    if earlier is None:
+        raise UserError(f"{folder} holds no standby's copy of a run; name the folder of one")
+    key_file = key_file_of(folder, ConnectOptions(), options.key_file)
+    credentials = credentials_of(earlier[0].settings.run, key_file)
+    with suppress(UserError), lock_folder(folder / JOURNAL, JOURNAL_LOCK, "standby"):
+        raise RefusedError(
+            f"no standby runs in {folder}; python -m islands.syncer --folder {folder} goes on in "
+            "it as the hub, with what was copied"
+        )
+    if (before := answered(folder)) is not None and before.role:
+        raise RefusedError(f"{folder} goes on already, as the {before.role} of the run")
+    wish(folder, credentials)
+    found = asyncio.run(_answer_in(folder))
+    if not found.role:
+        raise RefusedError(f"the standby does not take over: {found.reason}")
+    print(f"the standby in {folder} goes on as the {found.role} of the run")
+    return 0
+
+
+async def _answer_in(folder: Path) -> Answer:
+    try:
+        async with asyncio.timeout(PROMOTED_S):
+            while True:
+                found = answered(folder)
+                if found is not None:
+                    return found
+                await asyncio.sleep(LOOKS_EVERY_S)
+    except TimeoutError:
+        raise RefusedError(
+            f"the standby in {folder} did not answer within {PROMOTED_S:g} s"
+        ) from None
 
 
 def backup(options: BackupOptions, _: Common) -> int:

@@ -15,7 +15,7 @@ digest of what it reads.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -148,6 +148,14 @@ class Slots:
         """Write a record that has no second slot; durable when this returns."""
         self._disk.write(file, _parts(sequence, metadata, None, {}))
 
+    def take(self, file: str, parts: Sequence[bytes | memoryview]) -> Record | None:
+        """Write a slot as another disk has it; return its record, or None if that is not whole."""
+        for other in _files(name_of(file)):
+            if other != file and not self._is_there(other):
+                self.void(other)
+        self._disk.write(file, parts)
+        return self.alone(file).record
+
     def void(self, file: str) -> None:
         """Replace a slot by a valid one that holds no record; durable when this returns."""
         self.write_alone(file, VOID)
@@ -215,6 +223,10 @@ class Slots:
         known = self._known(name)
         file = max(known, key=lambda each: (known[each], each))
         return None if known[file] == VOID else file
+
+    def sequence(self, name: str) -> int:
+        """Return the number of a name's newest record; `VOID` if there is none."""
+        return max(self._known(name).values())
 
     def give_up(self) -> None:
         """Abort reads on another thread soon, with a JournalError."""

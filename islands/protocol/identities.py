@@ -81,6 +81,7 @@ class Role(StrEnum):
     SYNCER = "syncer"
     SUPERVISOR = "supervisor"
     OBSERVER = "observer"
+    STANDBY = "standby"
 
 
 class Phase(StrEnum):

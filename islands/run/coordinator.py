@@ -29,6 +29,7 @@ from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Context
 from islands.files.whole_files import replace_file
 from islands.keeping.copies import copies_of
+from islands.keeping.standbys import addresses_in
 from islands.model.evaluation import Judged, attempt
 from islands.model.interfaces import Workload
 from islands.model.memory import ADAM_MOMENTS, slow_write_s
@@ -45,8 +46,14 @@ from islands.protocol.tape.member_entries import ProcessEnded
 from islands.protocol.tape.process_entries import Damaged, ProcessBegan
 from islands.run.composition import Cluster, ClusterSpec
 from islands.run.hosting import process_runtime as runtime
-from islands.run.hosting.hub_address import HubAddress, read_hub_address, write_hub_address
+from islands.run.hosting.hub_address import (
+    HUB_FILE,
+    HubAddress,
+    read_hub_address,
+    write_hub_address,
+)
 from islands.run.hosting.revocations import read_revoked, revoke
+from islands.run.hosting.successor import refuse_if_succeeded
 from islands.run.records.model_files import FINAL_FILE, read_values
 from islands.run.records.run_folder import RunFolder
 from islands.run.records.summary import SUMMARY_FILE, Summary, SyncerShare, as_json, summarise
@@ -259,6 +266,7 @@ class Coordinator:
     async def _open(self) -> None:
         self._began_s = asyncio.get_running_loop().time()
         lost = not_whole(self.settings.folder)
+        await self._refuse_if_succeeded()
         if self.claim.changed:
             runtime.say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
         address = None if self.settings.alone else await self._listen()
@@ -277,7 +285,7 @@ class Coordinator:
             earlier: HubAddress | None = read_hub_address(self.settings.folder)
         except errors.UserError as error:
             earlier = None
-            if self.claim.resumed:
+            if self.claim.resumed and (self.settings.folder / HUB_FILE).exists():
                 runtime.say(
                     f"{error.args[0].partition(';')[0]}, so nobody knows where the last start was"
                 )
@@ -374,10 +382,21 @@ class Coordinator:
         room = BULK_CAPACITY + len(layout.fragments)
         return MemoryNetwork(bulk_capacity=room, measure=measure)
 
+    async def _refuse_if_succeeded(self) -> None:
+        standbys = await asyncio.to_thread(addresses_in, self.settings.folder)
+        await refuse_if_succeeded(self.network, standbys, self.plan)
+
     async def _watch_folder(self) -> None:
-        """Write the files of the run's beginning anew if somebody deletes its folder."""
+        """Write the files of the run's beginning anew if somebody deletes its folder.
+
+        End if a standby has become the hub of the run, behind a network that was broken.
+        """
         while True:
             await asyncio.sleep(LOOKS_EVERY_S)
+            try:
+                await self._refuse_if_succeeded()
+            except errors.RefusedError as error:
+                self.cluster.fail("this hub", error)
             try:
                 lost = await asyncio.to_thread(restore_files, self._kept)
             except OSError:  # the disk; others tell of it

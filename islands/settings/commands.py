@@ -263,6 +263,22 @@ class CheckpointsOptions(VerifyOptions):
 
 
 @dataclass(frozen=True, slots=True)
+class PromoteOptions:
+    """`islands promote`: has a standby on this host go on with the run.
+
+    Args:
+        folder: folder of the standby.
+        key_file: file with the run's key; by default the one that the standby uses by default.
+    """
+
+    folder: Path | None = field(default=None, metadata=POSITIONAL)
+    key_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        named(self.folder)
+
+
+@dataclass(frozen=True, slots=True)
 class BackupOptions:
     """`islands backup`: copies what a hub needs to go on elsewhere.
 

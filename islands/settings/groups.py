@@ -182,8 +182,8 @@ class CheckpointOptions:
         keep_every: of older ones, the first of each such time stays, too: 1h; by default none.
         mirror: folder, on another disk, that gets each record of the journal as it is written, and
             in which the run can go on by --folder.
-        durability: whether learners hear of a merge once it is on the journal's disk (local), or on
-            the mirror's, too (mirrored).
+        durability: whether learners hear of a merge once it is on the journal's disk (local), or
+            once the mirror has it, too, or a standby if there is no mirror (mirrored).
     """
 
     checkpoint_every: str = "10m"
@@ -195,8 +195,6 @@ class CheckpointOptions:
 
     def __post_init__(self) -> None:
         make_choices(self)
-        if self.durability is Durability.MIRRORED and self.mirror is None:
-            raise SettingsError("durability is mirrored; it needs mirror, the folder of the copy")
         _ = self.every_s, self.keep_every_s
         if self.every_merges == 0:
             raise SettingsError("checkpoint_every is 0; it must be at least 1 merge, or never")

@@ -29,7 +29,9 @@ from islands.settings.groups import (
     ListenOptions,
     RunFile,
     check_name,
+    default_name,
     device_indices,
+    seconds_of,
 )
 
 SEVERAL = Setting(least=1, advanced=True)
@@ -141,6 +143,34 @@ class SyncerOptions(HubOptions):
     def supervisor_urls(self) -> tuple[str, ...]:
         """URLs of a supervisor that is elsewhere; empty if it is hosted here."""
         return hub_urls("supervisor", self.supervisor, "supervisor", tls=self.connecting.tls)
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyOptions(SyncerOptions):
+    """`python -m islands.standby`: copies a run's journal, and goes on with it as the syncer.
+
+    What the syncer is given is for that time. The key must be that of the run.
+
+    Args:
+        promote_after: time after which it goes on by itself, if its link to the syncer is gone and
+            the supervisor, which must run apart, agrees: 10s; by default only islands promote has
+            it go on.
+    """
+
+    name: Annotated[str, ADVANCED] = field(default_factory=default_name)
+    promote_after: str | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.name, Role.STANDBY)
+        if not self.supervisor:
+            raise SettingsError("supervisor is not set; it must be the address of the run's hub")
+        hub_urls("supervisor", self.supervisor, "supervisor")
+        _ = self.promote_after_s
+
+    @property
+    def promote_after_s(self) -> float | None:
+        after = self.promote_after
+        return None if after is None else seconds_of("promote_after", after)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from islands.protocol.errors import SettingsError, UserError
 from islands.protocol.messages.control import CommandAnswer, RunEnded
 from islands.protocol.messages.gossip import Share, ValueGiven
 from islands.protocol.messages.membership import RunSpecReply
+from islands.protocol.messages.standby import RecordPiece
 from islands.protocol.messages.training import (
     Contribution,
     FragmentSeed,
@@ -39,6 +40,9 @@ SCALES_BYTES = 8
 STATE_PIECE_BYTES = 8 * 2**20
 """Most bytes of a piece of an inner optimizer's state, as state donors send it."""
 
+RECORD_PIECE_BYTES = 2**20
+"""Most bytes of a piece of the journal, which the syncer's loop reads at once."""
+
 SHARE_BYTES_MAX = 2**26
 """Most bytes of a syncer's share of the summary: some rows for each fragment and learner."""
 
@@ -62,6 +66,7 @@ def limits_of(layout: Layout) -> Limits:
         Share.__name__: 2 * value_bytes,
         ValueGiven.__name__: value_bytes,
         StateOffer.__name__: STATE_PIECE_BYTES,
+        RecordPiece.__name__: RECORD_PIECE_BYTES,
         RunEnded.__name__: SHARE_BYTES_MAX,
         CommandAnswer.__name__: STATUS_BYTES_MAX,
         RunSpecReply.__name__: least.payload_bytes,

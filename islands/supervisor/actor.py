@@ -14,7 +14,7 @@ from islands.actors.epochs import newest_epoch, take_epoch
 from islands.actors.role_actor import Context, EntryLimit, LinkAcceptor, RoleActor
 from islands.files.disk import Disk
 from islands.files.slots import Slots
-from islands.protocol.errors import JournalError
+from islands.protocol.errors import DiskError, JournalError
 from islands.protocol.identities import Incarnation, Role
 from islands.protocol.invitations import Invitation, is_signed, signing_secret
 from islands.protocol.membership import Credentials
@@ -71,6 +71,9 @@ class Hooks:
     end_refused: Callable[[], None] = ignored
 
 
+PROMOTED = "promoted"
+"""File of the name of the standby that was made the syncer last; none if there was none."""
+
 NOTES_EARLY_MAX = 64
 NOTES_PER_S = 64
 """Of one member; a syncer, which has the run's key, may send more."""
@@ -124,7 +127,9 @@ class SupervisorActor(RoleActor[events.Event]):
         return self.state.memory if hasattr(self, "state") else None
 
     async def on_start(self) -> None:
-        epoch, known = take_epoch(Slots(self._disk))
+        slots = Slots(self._disk)
+        epoch, known = take_epoch(slots)
+        promoted = slots.alone(PROMOTED).record
         listener = self.context.network.listen(self.name, guests=True)
         memory = SupervisorMemory(
             self.context.settings,
@@ -137,6 +142,7 @@ class SupervisorActor(RoleActor[events.Event]):
             self.now_s(),
             Nonces(secrets.token_bytes(32)),
             self._revoked,
+            promoted=None if promoted is None else promoted.metadata.decode(),
         )
         self.state = SupervisorState(memory)
         self._proof = self._credentials.prove_supervisor(epoch)
@@ -180,17 +186,11 @@ class SupervisorActor(RoleActor[events.Event]):
                 signed = replace(joined, credential=credential, supervisor_proof=self._proof)
                 self._reply(connection, signed)
             case actions.Send(connection, HeartbeatAck() as ack):
-                self.send(
-                    self._acceptor.link(connection), replace(ack, supervisor_proof=self._proof)
-                )
+                self._reply(connection, replace(ack, supervisor_proof=self._proof))
             case actions.Send(connection, membership.MembershipChanged() as page):
                 self._reply(connection, self._proven(connection, page))
-            case actions.Send(connection, CommandAnswer(done=True, more=False) as answer) if (
-                status := self._hooks.status()
-            ):
-                self._reply(connection, answer, (memoryview(status),), Lane.BULK)
             case actions.Send(connection, message):
-                self._reply(connection, message)
+                self._reply(connection, message, *self._status_with(message))
             case actions.Drop(connection, reason):
                 self._acceptor.drop(connection, reason)
             case actions.SendRunSpec(connection, name):
@@ -202,6 +202,8 @@ class SupervisorActor(RoleActor[events.Event]):
                 self._hooks.kill(name)
             case actions.GiveUp(name, reason):
                 self._hooks.gave_up(name, reason)
+            case actions.KeepPromoted(name):
+                self._keep_promoted(name)
             case actions.Revoke(name, by, connection):
                 self.post(events.Revoked(name, by, connection, *self._hooks.revoke(name)))
             case actions.CountFigures(name, figures):
@@ -230,6 +232,18 @@ class SupervisorActor(RoleActor[events.Event]):
         pair = self._credentials.prove_pair
         proven = [replace(m, proof=pair(own, (m.name, m.incarnation))) for m in page.members]
         return replace(page, members=tuple(proven))
+
+    def _status_with(self, message: object) -> tuple[()] | tuple[tuple[memoryview, ...], Lane]:
+        """Return the payload of an answer to a command that is done, and its lane."""
+        done = isinstance(message, CommandAnswer) and message.done and not message.more
+        status = self._hooks.status() if done else b""
+        return ((memoryview(status),), Lane.BULK) if status else ()
+
+    def _keep_promoted(self, name: str) -> None:
+        try:
+            Slots(self._disk).write_alone(PROMOTED, 0, name.encode())
+        except DiskError as error:
+            self.record(process_entries.Disk(str(error)))
 
     def _send_spec(self, connection: int, name: str) -> None:
         if self._spec is None:

@@ -32,6 +32,7 @@ from islands.protocol.messages.membership import (
     Refused,
     Stop,
 )
+from islands.protocol.messages.standby import Follow, PieceHeld
 from islands.protocol.messages.training import StateOffer, StateRequest
 from islands.protocol.sessions import Received, claimed_name
 from islands.protocol.syncer import actions, events
@@ -42,7 +43,7 @@ from islands.protocol.syncer.sessions import route
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape import process_entries, round_entries
 from islands.protocol.tape.entry import Record
-from islands.syncer.journal import Follower, Journal, JournalWriter, Recovered, encode
+from islands.syncer.journal import Follower, Journal, JournalWriter, Peers, Recovered, encode
 from islands.syncer.value_store import InspectionQueue, ValueStore
 from islands.syncer.workers import Hooks, SyncerWorkers, attempt
 from messaging.envelope import Envelope
@@ -129,6 +130,10 @@ class SyncerActor(RoleActor[events.Event]):
             closed=lambda: self._on_supervisor_link(up=False),
         )
         self._beat()
+        if self._follower is not None:
+            self._follower.attach(
+                Peers(self._send_copy, self.drop, self._writer.copy, self._writer.confirm)
+            )
         self._writer.take_over(self._recovered)
 
     def _recovered(self, recovered: Recovered | None) -> None:
@@ -412,6 +417,8 @@ class SyncerActor(RoleActor[events.Event]):
     def _on_lost(self, connection: int) -> None:
         self._undelivered.pop(connection, None)
         self._sent.pop(connection, None)
+        if self._follower is not None:
+            self._follower.lost(connection)
         name = self._callers.pop(connection, None)
         if name is not None and not self.ref.stopped:
             self.post(events.LinkClosed(name, connection))
@@ -421,8 +428,12 @@ class SyncerActor(RoleActor[events.Event]):
         match body:
             case training.Hello():
                 self._on_hello(connection, body)
+            case Follow():
+                self._on_follow(connection, body)
             case _ if name is None:
                 self.drop(connection, "said something before hello")
+            case PieceHeld() if self._follower is not None:
+                self._follower.receive(connection, body)
             case _ if claimed_name(body) not in (None, name):
                 reason = "spoke in another's name"
                 self.record(process_entries.KeptOut(name, type(body).__name__, reason))
@@ -474,6 +485,21 @@ class SyncerActor(RoleActor[events.Event]):
         for each in earlier:
             if each != connection:
                 self.drop(each, "replaced by a newer link")
+
+    def _on_follow(self, connection: int, follow: Follow) -> None:
+        """Let a standby that the supervisor has admitted follow the journal."""
+        link, who = self.link(connection), (follow.name, follow.incarnation, follow.credential)
+        if self._follower is None or not self._credentials.genuine(*who, Role.STANDBY):
+            reason = "its credential is no standby's of this run"
+            self.record(process_entries.Refused(follow.name, reason))
+            self.drop(connection, reason)
+        elif link is not None:
+            link.admit()
+            self._callers[connection] = LearnerName(follow.name)
+            self._follower.receive(connection, follow)
+
+    def _send_copy(self, connection: int, message: object, payload: tuple[memoryview, ...]) -> bool:
+        return self.send(self.link(connection), message, payload, Lane.BULK)
 
     def _on_seed(self, seed: training.FragmentSeed, payload: tuple[memoryview, ...]) -> None:
         asked, who = self.state.core.versions.seeding, (seed.name, seed.incarnation)

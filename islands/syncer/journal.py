@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 
 from islands.actors.epochs import COPY, EPOCH, known_epochs, newest_epoch, take_epoch
 from islands.actors.ports import Worker
-from islands.files.disk import Disk
-from islands.files.slots import FORMAT, Arrays, Head, Record, Slots, name_of
+from islands.files.disk import Disk, DiskFile
+from islands.files.slots import FORMAT, VOID, Arrays, Head, Record, Slots, name_of
 from islands.protocol.errors import DamagedError, DiskError, FencedError, IslandsError, JournalError
 from islands.protocol.identities import Version
+from islands.protocol.messages.standby import Follow, PieceHeld
 from islands.protocol.syncer.journalling import Durable
 from islands.protocol.syncer.versions import Published
 from islands.protocol.tape.entry import Entry
@@ -57,8 +58,38 @@ class Cut:
     metadata: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """What a follower reaches of its syncer, on the loop.
+
+    `send` sends a message and its payload over a connection, unless there is no room, `drop` closes
+    one, `look` has `follow` called, and `confirm` has `holds` asked again.
+    """
+
+    send: Callable[[int, object, tuple[memoryview, ...]], bool]
+    drop: Callable[[int, str], None]
+    look: Callable[[], None]
+    confirm: Callable[[], None]
+
+
 class Follower:
     """Keeps copies of a journal elsewhere; without more, each record is its own occasion."""
+
+    def attach(self, peers: Peers) -> None:
+        """Begin, on the loop, before anything is written."""
+
+    def followed(self) -> None:
+        """Go on, on the loop, after `follow`."""
+
+    def receive(self, connection: int, message: Follow | PieceHeld) -> None:
+        """Take a message of a standby; it has proven that it is one."""
+
+    def lost(self, connection: int) -> None:
+        """Forget a standby whose link is gone."""
+
+    def holds(self, sequence: int) -> bool:
+        """Whether learners may hear of a record that is durable here, and of all before it."""
+        return True
 
     def follow(self, journal: "Journal") -> None:
         """Look at a journal after a record has become durable, on its worker.
@@ -315,6 +346,17 @@ class Journal:
     def link(self, file: str, second: str) -> None:
         self._disk.link(file, second)
 
+    def numbered(self) -> list[tuple[int, str]]:
+        """Return the newest record of each name, its number and its file, in that order."""
+        names = [name for name in (METADATA, *self._names) if self._slots.sequence(name) != VOID]
+        return sorted(
+            (self._slots.sequence(name), self._slots.newest(name) or "") for name in names
+        )
+
+    def open(self, file: str) -> DiskFile | None:
+        """Open a file, whose content stays readable whatever is written later; close it."""
+        return self._disk.open(file)
+
     def _write_anew(self) -> None:
         """Write the whole journal once more, from what the syncer holds: its files are gone."""
         self._slots = Slots(self._disk)
@@ -391,6 +433,7 @@ class JournalWriter:
         self._failed = failed
         self._damaged = damaged
         self._unwritten: deque[JournalRecord] = deque()
+        self._unconfirmed: deque[int] = deque()
         self._retry: asyncio.TimerHandle | None = None
         self._owned = False
         self._closed = False
@@ -443,7 +486,10 @@ class JournalWriter:
         if reason:
             self._follower.ask(reason)
         if self._follower.wanted:
-            attempt(self._worker, self._follow, done=lambda _: None, failed=self._fail_unless_disk)
+            done = self._follower.followed
+            attempt(
+                self._worker, self._follow, done=lambda _: done(), failed=self._fail_unless_disk
+            )
 
     def copy_last(self, reason: str) -> None:
         """Let the follower copy the final journal; on the worker."""
@@ -471,10 +517,19 @@ class JournalWriter:
         self.attempt(lambda: self._write_and_follow(record), self._on_written)
 
     def _on_written(self, _: object) -> None:
-        sequence = self._unwritten.popleft()[0]
+        self._unconfirmed.append(self._unwritten.popleft()[0])
         if self._unwritten:
             self._write_first()
-        self._written(sequence)
+        if self._follower is not None:
+            self._follower.followed()
+        self.confirm()
+
+    def confirm(self) -> None:
+        """Report the records that are durable, as far as the follower has them, too."""
+        while self._unconfirmed and not self._closed:
+            if self._follower is not None and not self._follower.holds(self._unconfirmed[0]):
+                return
+            self._written(self._unconfirmed.popleft())
 
     def _fail_unless_disk(self, error: IslandsError) -> None:
         if not self._closed and not isinstance(error, DiskError):

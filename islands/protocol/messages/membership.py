@@ -22,8 +22,9 @@ class Join:
     """Ask the supervisor for admission.
 
     `previous` is the sender's incarnation so far, which `credential` proves; `proof` shows that a
-    syncer holds the run's key. `supervisor_epoch` is the highest epoch of a supervisor that the
-    sender has heard, and `supervisor_proof` proves it: an older supervisor ends when it sees it.
+    syncer or a standby holds the run's key. `supervisor_epoch` is the highest epoch of a supervisor
+    that the sender has heard, and `supervisor_proof` proves it: an older supervisor ends when it
+    sees it. A standby that would be the syncer says whose journal it has copied (`takes_over`).
     """
 
     protocol: int
@@ -37,6 +38,7 @@ class Join:
     credential: str = ""
     supervisor_epoch: int = 0
     supervisor_proof: str = ""
+    takes_over: str = ""
 
 
 @message

@@ -5,7 +5,7 @@ They are collected from the modules that declare messages, so that none is liste
 
 from types import ModuleType
 
-from islands.protocol.messages import control, gossip, membership, multihost, training
+from islands.protocol.messages import control, gossip, membership, multihost, standby, training
 from messaging.envelope import is_message
 
 PROTOCOL = 7
@@ -20,7 +20,9 @@ def _messages_of(module: ModuleType) -> list[type]:
 
 
 MESSAGE_TYPES: tuple[type, ...] = tuple(
-    kind for module in (membership, training, gossip, control) for kind in _messages_of(module)
+    kind
+    for module in (membership, training, gossip, standby, control)
+    for kind in _messages_of(module)
 )
 """Messages between the roles."""
 

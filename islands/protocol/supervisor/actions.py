@@ -55,6 +55,13 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepPromoted:
+    """Keep on the disk that this standby is the syncer now, so that the next start knows it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Revoke:
     """End all invitations of a name, and keep that; then `events.Revoked` answers the command."""
 
@@ -88,6 +95,7 @@ Action = (
     | KillProcess
     | GiveUp
     | Revoke
+    | KeepPromoted
     | CountFigures
     | Record
     | FinishRun

@@ -100,6 +100,7 @@ def on_join(memory: SupervisorMemory, event: events.JoinArrived, now_s: float) -
         _not_invited(memory, join.role, event.invitation)
         or _unlike(memory, join, proven=event.proven)
         or _ordered_out(memory, join, now_s)
+        or _passed_over(memory, join)
     )
     if reason is not None:
         _refuse(memory, join, connection, reason, retry=False)
@@ -115,6 +116,12 @@ def on_join(memory: SupervisorMemory, event: events.JoinArrived, now_s: float) -
         member is not None and member.status is Status.LEFT and join.previous != member.incarnation
     ):
         memory.drained.pop(join.name, None)  # a new process of this name was started on purpose
+    if join.takes_over:
+        for silent in memory.present(Role.SYNCER):
+            end(memory, silent, Status.EVICTED, f"{join.name}, a standby, was promoted")
+        memory.promoted = join.name
+        memory.record(member_entries.Promoted(join.name, join.takes_over))
+        memory.actions.append(actions.KeepPromoted(join.name))
     memory.counter += 1
     memory.asking.pop(join.name, None)
     incarnation = Incarnation(memory.epoch, memory.counter)
@@ -203,10 +210,38 @@ def _unlike(memory: SupervisorMemory, join: messages.Join, *, proven: bool) -> s
             f"name is {join.name!r}, and {alike!r} is here, which differs from it in case only: "
             "their files would be the same on some disks; choose another"
         )
-    if join.role is Role.SYNCER and not proven:
-        return f"the syncer {join.name!r} does not hold this run's key; give it the hub's key file"
+    if join.role in (Role.SYNCER, Role.STANDBY) and not proven:
+        return (
+            f"the {join.role.value} {join.name!r} does not hold this run's key; give it the hub's "
+            "key file"
+        )
     if memory.finished is not None:
         return f"{messages.RUN_OVER}: {memory.finished}"
+    return None
+
+
+def _passed_over(memory: SupervisorMemory, join: messages.Join) -> str | None:
+    """Return why a syncer may not take part, as another one's journal counts; None if it may.
+
+    A standby takes over only while no syncer lives, and only with a copy of the journal that
+    counts: that of the standby promoted last, or of the first syncer if there was no promotion.
+    """
+    if join.role is not Role.SYNCER or memory.promoted == join.name:
+        return None
+    if not join.takes_over:
+        return memory.promoted and (
+            f"the run goes on with the syncer {memory.promoted!r}, a standby that was promoted, "
+            "and the journal here is an older copy: end this one; python -m islands.standby with "
+            "another folder makes this host a standby"
+        )
+    living = [each.name for each in memory.present(Role.SYNCER) if each.status is Status.LIVE]
+    if living:
+        return f"the run's syncer {living[0]!r} is alive"
+    if memory.promoted is not None and memory.promoted != join.takes_over:
+        return (
+            f"its copy is of {plain(join.takes_over, SHOWN)!r}, and the run has gone on with "
+            f"{memory.promoted!r} since"
+        )
     return None
 
 
@@ -244,7 +279,7 @@ def on_heartbeat(memory: SupervisorMemory, event: events.HeartbeatArrived, now_s
     gossips = memory.settings.gossip.on and member.role is Role.LEARNER
     if gossips and member.reach != reach:
         memory.changed(member)
-    if gossips or member.role is Role.SYNCER:
+    if gossips or member.role in (Role.SYNCER, Role.STANDBY):
         _follow(memory, member, connection)
     _repeat(memory, member, connection)
 

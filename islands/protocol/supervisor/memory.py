@@ -64,7 +64,7 @@ class SupervisorMemory:
     operator's last command to pause (True) or resume (False), and `stopping` why an operator wants
     the run to end. Commands are signed over `nonces`, and `revoked` are the revocations of
     invitations: names, each with a time in ms since 1970. `ticked_s` is the time of the last tick,
-    and `counter` the number of admissions.
+    and `counter` the number of admissions. `promoted` is the standby that was made the syncer last.
 
     So that the cost of an event does not grow with the number of members, `here` holds the members
     that have not ended by role, `folded` the names by their lower case, `linked` the names that
@@ -99,6 +99,7 @@ class SupervisorMemory:
     spec_sent: dict[int, None] = field(default_factory=dict)
     paused: bool | None = None
     stopping: str | None = None
+    promoted: str | None = None
     finished: str | None = None
     actions: list[Action] = field(default_factory=list)
 
@@ -208,13 +209,14 @@ class SupervisorMemory:
     def publish(self) -> None:
         """Send each follower what changed since its last page; at least one page if one is due."""
         learners = self.here[Role.LEARNER] if self.settings.gossip.on else {}
-        for name, member in [*self.here[Role.SYNCER].items(), *learners.items()]:
+        informed = self.here[Role.SYNCER] | self.here[Role.STANDBY]
+        for name, member in [*informed.items(), *learners.items()]:
             follower = self.followers.get(name)
             if follower is None or member.connection != follower.connection:
                 continue  # no heartbeat has come over its present link yet
             if follower.due or follower.changed:
                 self._send_pages(follower)
-                if follower.whole and self.revoked and member.role is Role.SYNCER:
+                if follower.whole and self.revoked and name in informed:
                     self.send(follower.connection, self._revocations())
                 follower.whole, follower.due, follower.changed = False, False, {}
 

@@ -17,6 +17,13 @@ class Admitted(Logged, frozen=True, tag="admitted"):
     invited: str | None = None
 
 
+class Promoted(Logged, frozen=True, tag="promoted"):
+    """A standby may be the syncer now, in the place of the one whose journal it has copied."""
+
+    name: str
+    takes_over: str
+
+
 class Recognised(Logged, frozen=True, tag="recognised"):
     """A supervisor heard a member that an earlier start of the supervisor had admitted."""
 

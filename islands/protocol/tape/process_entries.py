@@ -64,14 +64,17 @@ class Checkpointed(Logged, frozen=True, tag="checkpointed"):
 
 
 class CopyFailed(Logged, frozen=True, tag="copy_failed"):
-    """A `checkpoint` or the `mirror` could not be written; the run goes on, and tries it again."""
+    """A `checkpoint`, the `mirror` or the copy of a `standby` could not be written.
+
+    The run goes on, and tries it again.
+    """
 
     what: str
     error: str
 
 
 class Mirrored(Logged, frozen=True, tag="mirrored"):
-    """The second copy of the run, which had failed, is written again."""
+    """The second copy of the run, a mirror or a standby, is whole, after it had failed or begun."""
 
     path: str
 

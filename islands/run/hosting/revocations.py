@@ -30,13 +30,17 @@ def read_revoked(folder: Path) -> dict[str, int]:
         ) from error
 
 
+def keep_revoked(folder: Path, revoked: Mapping[str, int]) -> None:
+    write_sealed(folder / REVOKED_FILE, msgspec.json.encode(_Kept(dict(revoked))))
+
+
 def revoke(invitations: Invitations, folder: Path, name: str) -> tuple[Mapping[str, int], str]:
     """End all invitations of a name; return all revocations, and why they cannot be kept."""
     failure = invitations.revoke(name, WallClock().now_s())
     path = folder / REVOKED_FILE
     if failure is None:
         try:
-            write_sealed(path, msgspec.json.encode(_Kept(invitations.revoked)))
+            keep_revoked(folder, invitations.revoked)
         except OSError as error:
             failure = f"{path} cannot be written: {error.strerror}"
     return dict(invitations.revoked), failure or ""

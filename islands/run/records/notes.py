@@ -20,7 +20,7 @@ EVALUATIONS = (processes.Evaluation, processes.EvaluationFailed)
 
 SUPERVISORS_OWN = kinds_of(
     *(members.Admitted, members.Recognised, members.Evicted, members.Left, members.Commanded),
-    *(members.GaveUp, members.Killed, members.StoodStill),
+    *(members.GaveUp, members.Killed, members.StoodStill, members.Promoted),
     *(members.ProcessStarted, members.ProcessEnded),
     *EVALUATIONS,
 )
@@ -33,6 +33,7 @@ NOTED: Mapping[Role, frozenset[str]] = {
     ),
     Role.OBSERVER: kinds_of(*EVALUATIONS, processes.Failed),
     Role.SYNCER: NOTABLE - SUPERVISORS_OWN,
+    Role.STANDBY: kinds_of(processes.Disk, processes.Failed),
     Role.SUPERVISOR: frozenset(),
 }
 

@@ -38,6 +38,7 @@ WORDS: Mapping[type[Entry], str] = {
     members.Paused: "the run is paused",
     members.Resumed: "the run goes on",
     members.Killed: "{0.name} was killed: {0.reason}",
+    members.Promoted: "the standby {0.name} goes on as the syncer in the place of {0.takes_over}",
     members.GaveUp: "{0.name} is not started again: {0.reason}",
     learners.MomentsTaken: "{actor} took its optimizer's moments from {0.donor}",
     rounds.Seeded: "{0.name} gave the initial parameters",
@@ -56,7 +57,7 @@ WORDS: Mapping[type[Entry], str] = {
     processes.EvaluationFailed: "an evaluation failed: {0.error}",
     processes.Checkpointed: "checkpoint {0.merges} is stored: {0.path}",
     processes.CopyFailed: "the {0.what} fails: {0.error}",
-    processes.Mirrored: "the mirror is written again: {0.path}",
+    processes.Mirrored: "the second copy of the run is written: {0.path}",
     processes.Disk: "{actor} waits for its disk: {0.error}",
 }
 """The sentence of each kind of entry whose sentence has only one form."""

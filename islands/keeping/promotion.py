@@ -1,0 +1,60 @@
+"""How an operator has a standby take over: by files in its folder, which only its owner can write.
+
+promote         the wish, signed with the run's key
+promoted.json   the standby's answer; what it goes on as is in it for good
+"""
+
+import hmac
+from pathlib import Path
+
+import msgspec
+
+from islands.files.whole_files import read_sealed, replace_file, write_sealed
+from islands.protocol.errors import DamagedError, UserError
+from islands.protocol.membership import Credentials
+
+WISH_FILE = "promote"
+ANSWER_FILE = "promoted.json"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Whether a standby takes over, as its `hub` or its `syncer`, and otherwise why it does not."""
+
+    role: str = ""
+    reason: str = ""
+
+
+def wish(folder: Path, credentials: Credentials) -> None:
+    (folder / ANSWER_FILE).unlink(missing_ok=True)
+    replace_file(folder / WISH_FILE, credentials.derive(WISH_FILE).encode(), private=True)
+
+
+def wished(folder: Path, credentials: Credentials) -> bool:
+    """Return whether an operator wants the standby to take over; a forged wish is removed."""
+    try:
+        signed = (folder / WISH_FILE).read_bytes()
+    except OSError:
+        return False
+    if hmac.compare_digest(signed, credentials.derive(WISH_FILE).encode()):
+        return True
+    answer(folder, Answer(reason="the wish is not signed with the run's key"))
+    return False
+
+
+def answer(folder: Path, given: Answer) -> None:
+    """Answer a wish, which is then fulfilled or refused."""
+    write_sealed(folder / ANSWER_FILE, msgspec.json.encode(given))
+    (folder / WISH_FILE).unlink(missing_ok=True)
+
+
+def answered(folder: Path) -> Answer | None:
+    """Return the last answer; None if there is none."""
+    path = folder / ANSWER_FILE
+    try:
+        content = read_sealed(path)
+        return None if content is None else msgspec.json.decode(content, type=Answer)
+    except (DamagedError, msgspec.MsgspecError) as error:
+        raise UserError(
+            f"{path} is damaged, so it is not known whether this standby has taken over: if it "
+            "has, python -m islands.syncer goes on in its folder; else move that file away"
+        ) from error

@@ -1,0 +1,230 @@
+"""The standby's actor: it keeps a copy of a run's journal on this host, and may go on with it."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_never
+
+from islands.actors.ports import Worker
+from islands.actors.role_actor import Context, RoleActor
+from islands.files.disk import Disk
+from islands.files.slots import Head, Slots
+from islands.files.tensor_files import HEADER_BYTES_MAX
+from islands.keeping import standby_state as standby
+from islands.layout.leaves import VALUE_BYTES, Layout
+from islands.protocol import sessions
+from islands.protocol.errors import DiskError, IslandsError, RefusedError
+from islands.protocol.identities import LearnerName, Role
+from islands.protocol.membership import Credentials, MembershipState
+from islands.protocol.tape import process_entries
+from islands.syncer.journal import DISK_RETRY_S, METADATA, fragment_names
+from islands.syncer.workers import attempt
+from messaging.envelope import Envelope
+from messaging.links.dialer import Dialer
+from messaging.links.link import Link
+
+ARRAYS_MAX = 8
+"""Most arrays of a fragment's size in a record: its value, and an outer optimizer's state."""
+
+
+def ignored(*_: object) -> None:
+    """The default of a callback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Callbacks of one standby into its host.
+
+    Args:
+        asked: returns whether an operator wants it to take over.
+        answer: gets the reason why it does not.
+        spec: gets the run's spec and plan as JSON; an error of ours ends the standby.
+        revoked: gets all revocations of invitations.
+    """
+
+    asked: Callable[[], bool] = bool
+    answer: Callable[[str], object] = ignored
+    spec: Callable[[str, bytes], object] = ignored
+    revoked: Callable[[dict[str, int]], object] = ignored
+
+
+class StandbyActor(RoleActor[standby.Event]):
+    """One start of a standby, which closes its disk and its worker as it ends.
+
+    `address` is where it would listen. `promoted` is what it goes on as, if it does.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        context: Context,
+        *,
+        disk: Disk,
+        worker: Worker,
+        credentials: Credentials,
+        address: str,
+        after_s: float | None,
+        rng: random.Random,
+        hooks: Hooks | None = None,
+    ) -> None:
+        super().__init__(name, context)
+        self.exit: sessions.Exit | None = None
+        self.promoted: str | None = None
+        self._disk, self._slots = disk, Slots(disk)
+        self._worker = worker
+        self._rng = rng
+        self._hooks = hooks or Hooks()
+        self._syncer: Dialer | None = None
+        self._syncer_address: str | None = None
+        layout = context.layout
+        self.state = standby.StandbyState(
+            MembershipState(
+                context.settings.run,
+                Role.STANDBY,
+                LearnerName(name),
+                layout.fingerprint,
+                proof=credentials.prove(name),
+            ),
+            address=address,
+            held=held_on(self._slots, layout),
+            file_bytes=file_bytes_max(layout),
+            after_s=after_s,
+        )
+
+    async def on_start(self) -> None:
+        self.dial(
+            self.context.supervisor,
+            self._rng,
+            opened=lambda: self.post(sessions.SupervisorLinkChanged(up=True)),
+            received=self._receive,
+            closed=lambda: self.post(sessions.SupervisorLinkChanged(up=False)),
+        )
+        self._tick_later()
+
+    async def on_message(self, message: standby.Event) -> None:
+        if isinstance(message, standby.Ticked):
+            self._tick_later()
+        for action in self.state.handle(message, now_s=self.now_s()):
+            self._perform(action)
+
+    async def on_stop(self, reason: str) -> None:
+        await super().on_stop(reason)
+        if self.exit is not None and self.exit.failed:
+            raise RefusedError(self.exit.reason)
+
+    def release(self) -> None:
+        self._worker.close()
+        self._disk.close()
+
+    def _tick_later(self) -> None:
+        timing, loop = self.context.settings.timing, asyncio.get_running_loop()
+        loop.call_later(timing.scaled(timing.heartbeat_s), self._tick)
+
+    def _tick(self) -> None:
+        if not self.ref.stopped:
+            self.post(standby.Ticked(self._hooks.asked()))
+
+    def _perform(self, action: standby.Action) -> None:
+        match action:
+            case sessions.ToSupervisor(message):
+                self.send(self._link(self._to_supervisor), message)
+            case sessions.ToSyncer(message):
+                self.send(self._link(self._syncer), message)
+            case sessions.DropSyncerLink(reason):
+                self.record(process_entries.KeptOut(self.state.follows, "RecordPiece", reason))
+                link = self._link(self._syncer)
+                if link is not None:
+                    link.close(reason)
+            case sessions.DialSyncer(address):
+                self._dial_syncer(address)
+            case standby.Store():
+                self._store(action)
+            case standby.Answer(reason):
+                self._hooks.answer(reason)
+            case standby.KeepSpec(spec, plan):
+                self._keep_spec(spec, plan)
+            case standby.KeepRevoked(revoked):
+                self._hooks.revoked(revoked)
+            case standby.Promote(role):
+                self.promoted = role
+                self.ref.stop(f"it goes on as the {role}")
+            case sessions.Exit(reason):
+                self.exit = action
+                self.ref.stop(reason)
+            case _:
+                assert_never(action)
+
+    def _keep_spec(self, spec: str, plan: bytes) -> None:
+        try:
+            self._hooks.spec(spec, plan)
+        except IslandsError as error:
+            self.fail("the run", error)
+
+    def _dial_syncer(self, address: str) -> None:
+        if address == self._syncer_address:
+            return
+        if self._syncer is not None:
+            self._syncer.stop("the syncer moved")
+        self._syncer_address = address
+        self._syncer = self.dial(
+            address,
+            self._rng,
+            opened=self._on_syncer_link,
+            received=self._receive,
+            closed=lambda: self.post(standby.SyncerGone()),
+        )
+
+    def _on_syncer_link(self) -> None:
+        link = self._link(self._syncer)
+        self.post(standby.SyncerLinked("" if link is None else link.remote))
+
+    def _store(self, store: standby.Store) -> None:
+        """Write a file; as long as the disk fails it is tried again, and nothing is confirmed."""
+        piece = store.piece
+
+        def write() -> bool:
+            record = self._slots.take(piece.file, list(store.parts))
+            return record is not None and record.sequence == piece.sequence
+
+        def failed(error: IslandsError) -> None:
+            if not isinstance(error, DiskError):
+                self.fail("the copy", error)
+            elif not self.ref.stopped:
+                self.record(process_entries.Disk(str(error)))
+                asyncio.get_running_loop().call_later(DISK_RETRY_S, self._store, store)
+
+        def done(whole: bool) -> None:  # noqa: FBT001  the result of `write`
+            if not self.ref.stopped:
+                self.post(standby.Stored(store, whole))
+
+        attempt(self._worker, write, done=done, failed=failed)
+
+    @staticmethod
+    def _link(dialer: Dialer | None) -> Link | None:
+        return None if dialer is None else dialer.link
+
+    def _receive(self, envelope: Envelope) -> None:
+        self.post(standby.MessageArrived(envelope.body, envelope.payload))
+
+
+def held_on(slots: Slots, layout: Layout) -> dict[str, int]:
+    """Return the numbers of the records that a disk claims to hold, by their files."""
+    return {head.file: head.sequence for head in _heads(slots, layout)}
+
+
+def epoch_in(slots: Slots, layout: Layout) -> int:
+    """Return the newest epoch of the versions in a copied journal."""
+    versions = [head.version for head in _heads(slots, layout) if head.version is not None]
+    return max((version.epoch for version in versions), default=0)
+
+
+def _heads(slots: Slots, layout: Layout) -> list[Head]:
+    names = (METADATA, *fragment_names(len(layout.fragments)))
+    return [head for name in names for head in slots.look(name).heads]
+
+
+def file_bytes_max(layout: Layout) -> int:
+    """Return the most bytes that a file of a run's journal may have."""
+    largest = max(fragment.size for fragment in layout.fragments)
+    return HEADER_BYTES_MAX + ARRAYS_MAX * VALUE_BYTES * largest

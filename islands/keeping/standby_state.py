@@ -1,0 +1,330 @@
+"""The state of a standby: what it follows, what it lacks, and when it goes on as the syncer.
+
+    admitted by the supervisor ──the syncer's address──▶ follows ──its link is gone──▶ may take over
+
+It takes over on an operator's word, or by itself once its link to the syncer has been gone for
+`after_s`. Where the supervisor can be reached, that one must agree, which it does for one standby,
+and while no syncer lives. Where it cannot, only an operator decides: the supervisor may be on the
+lost host, and then the standby becomes a hub; it may as well be behind a broken network, and then
+there are two hubs until they meet.
+"""
+
+import re
+from collections import deque
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from islands.protocol import sessions
+from islands.protocol.identities import Phase, Role
+from islands.protocol.membership import HeartbeatContent, MembershipState
+from islands.protocol.messages import membership as messages
+from islands.protocol.messages.registry import PROTOCOL
+from islands.protocol.messages.standby import Follow, PieceHeld, RecordPiece
+
+FILE = re.compile(r"(metadata|fragment-\d{5,9})\.[ab]\.safetensors")
+"""The names of the files of a journal, which may be copied."""
+
+HUB, SYNCER = "hub", "syncer"
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerLinked:
+    """The link to the syncer of this name opened."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerGone:
+    """The link to the syncer closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageArrived:
+    """A message of the supervisor or of the syncer has arrived."""
+
+    message: object
+    payload: tuple[memoryview, ...] = field(default=(), compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The file of `store` is on the disk; `whole` tells whether it holds what was announced."""
+
+    store: "Store"
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """A heartbeat is due; `asked` tells that an operator wants this standby to take over."""
+
+    asked: bool
+
+
+Event = (
+    sessions.SupervisorLinkChanged | SyncerLinked | SyncerGone | MessageArrived | Stored | Ticked
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write a file of the journal, whose last piece came over this link, then post `Stored`."""
+
+    link: int
+    piece: RecordPiece
+    parts: list[memoryview] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepSpec:
+    """Keep the run's spec and plan, as JSON, unless they are another run's."""
+
+    spec: str
+    plan: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRevoked:
+    """Keep the revocations of invitations: names, each with a time in ms since 1970."""
+
+    revoked: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer the operator that this standby does not take over, with the reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """End as a standby, and go on as the `HUB`, or as the `SYNCER` of the supervisor there is."""
+
+    role: str
+
+
+Action = (
+    sessions.ToSupervisor
+    | sessions.ToSyncer
+    | sessions.DialSyncer
+    | sessions.DropSyncerLink
+    | sessions.Exit
+    | Store
+    | KeepSpec
+    | KeepRevoked
+    | Answer
+    | Promote
+)
+
+
+class StandbyState:
+    """The state of one standby, which has the records `held`, by their files.
+
+    `address` is where it would listen, `proof` shows that it holds the run's key, and `file_bytes`
+    bounds a file of the journal. `follows` is the name of the syncer that it copies since it was
+    started, and `whole` tells whether it has all that this one had.
+    """
+
+    def __init__(
+        self,
+        membership: MembershipState,
+        *,
+        address: str,
+        held: dict[str, int],
+        file_bytes: int,
+        after_s: float | None,
+    ) -> None:
+        self.membership = membership
+        self.held = held
+        self.follows = ""
+        self.whole = False
+        self._address = address
+        self._file_bytes = file_bytes
+        self._after_s = after_s
+        self._links = 0
+        self._parts: list[memoryview] = []
+        self._taken = self._confirmed = 0
+        self._writing: deque[int] = deque()
+        """Numbers of the last pieces of the files that are being written."""
+        self._gone_s: float | None = None
+        self._asked = False
+        self._asking = False
+        self._actions: list[Action] = []
+
+    @property
+    def phase(self) -> Phase:
+        if self.membership.incarnation is None:
+            return Phase.JOINING
+        return Phase.OBSERVING if self.whole and self.membership.syncer_up else Phase.HEALING
+
+    def handle(self, event: Event, *, now_s: float) -> list[Action]:
+        """Handle one event; returns the actions to perform, in order."""
+        self._actions = []
+        match event:
+            case sessions.SupervisorLinkChanged(up):
+                self.membership.supervisor_up, self._asking = up, False
+                if up:
+                    request = messages.RunSpecRequest(PROTOCOL, Role.STANDBY, self.membership.name)
+                    self._actions.append(sessions.ToSupervisor(request))
+                self._show_life(now_s)
+            case SyncerLinked(name):
+                self.membership.syncer_up, self.follows, self._gone_s = True, name, None
+                self._follow()
+            case SyncerGone():
+                self.membership.syncer_up, self._gone_s = False, now_s
+            case MessageArrived(RecordPiece() as piece, payload):
+                self._take(piece, payload)
+            case MessageArrived(messages.RunSpecReply(_, spec), (plan,)):
+                self._actions.append(KeepSpec(spec, bytes(plan)))
+            case MessageArrived(message):
+                self._on_message(message, now_s)
+            case Stored():
+                self._on_stored(event)
+            case Ticked(asked):
+                self._asked = asked
+                self._show_life(now_s)
+                self._take_over(now_s)
+            case _:
+                assert_never(event)
+        return self._actions
+
+    # --- the supervisor -----------------------------------------------------------------------
+
+    def _show_life(self, now_s: float) -> None:
+        word = self.membership.say(HeartbeatContent(self.phase, address=self._address), now_s)
+        if word is not None:
+            self._actions.append(sessions.ToSupervisor(word))
+
+    def _on_message(self, message: object, now_s: float) -> None:
+        match message:
+            case messages.Joined() if self._asking:
+                self._actions.append(Promote(SYNCER))
+            case messages.Joined(syncers=syncers):
+                if self.membership.on_joined(message):
+                    self._dial(syncers)
+                    self._follow()
+            case messages.HeartbeatAck():
+                self._dial(self.membership.on_ack(message))
+            case messages.Refused(_, reason) if self._asking:
+                self._refused(reason, now_s)
+            case messages.Refused(_, reason, retry=False):
+                failed = not reason.startswith(messages.RUN_OVER)
+                self._actions.append(sessions.Exit(f"refused: {reason}", failed))
+            case messages.Evicted() if not self._asking:  # else it is evicted as it is promoted
+                if self.membership.on_evicted(message):
+                    self._show_life(now_s)
+            case messages.MembershipChanged(revoked=revoked) if revoked:
+                self._actions.append(KeepRevoked(dict(revoked)))
+            case messages.Stop(reason):
+                self._actions.append(sessions.Exit(reason, failed=False))
+            case _:
+                pass  # it is for others
+
+    def _dial(self, syncers: tuple[str, ...]) -> None:
+        self._actions.extend(map(sessions.DialSyncer, syncers[-1:]))
+
+    # --- what is copied -----------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        member = self.membership
+        if member.incarnation is None or not member.syncer_up:
+            return
+        self._links += 1
+        self._parts, self._taken, self._confirmed = [], 0, 0
+        self._writing.clear()
+        follow = Follow(
+            member.name, member.incarnation, member.credential, dict(self.held), self._address
+        )
+        self._actions.append(sessions.ToSyncer(follow))
+
+    def _take(self, piece: RecordPiece, payload: tuple[memoryview, ...]) -> None:
+        held = sum(map(len, self._parts))
+        size_bytes = sum(map(len, payload))
+        wrong = (
+            f"it sent a file named {piece.file[:80]!r}"
+            if FILE.fullmatch(piece.file) is None
+            else f"it sent a file of {piece.size_bytes} bytes"
+            if piece.size_bytes > self._file_bytes
+            else "a piece of a file is not the next one"
+            if piece.at != held or not 0 < size_bytes <= piece.size_bytes - held
+            else None
+        )
+        if wrong is not None:
+            self._actions.append(sessions.DropSyncerLink(wrong))
+            return
+        self._parts += payload
+        self._taken = piece.number
+        if held + size_bytes == piece.size_bytes:
+            self.whole = self.whole and piece.left == 0
+            self._writing.append(piece.number)
+            self._actions.append(Store(self._links, piece, self._parts))
+            self._parts = []
+        self._confirm()
+
+    def _on_stored(self, stored: Stored) -> None:
+        piece, here = stored.store.piece, stored.store.link == self._links
+        if stored.whole:
+            self.held[piece.file] = piece.sequence
+        else:
+            self.held.pop(piece.file, None)
+        if not here:
+            return
+        if not stored.whole:
+            self._actions.append(sessions.DropSyncerLink(f"{piece.file} did not arrive whole"))
+            return
+        self.whole = self.whole or piece.left == 0
+        self._writing.popleft()
+        self._confirm()
+
+    def _confirm(self) -> None:
+        """Confirm the pieces before the first of a file that is still being written."""
+        number = self._writing[0] - 1 if self._writing else self._taken
+        if number > self._confirmed:
+            self._confirmed = number
+            self._actions.append(sessions.ToSyncer(PieceHeld(number)))
+
+    # --- taking over --------------------------------------------------------------------------
+
+    def _take_over(self, now_s: float) -> None:
+        gone_s = None if self._gone_s is None else now_s - self._gone_s
+        due = self._after_s is not None and gone_s is not None and gone_s >= self._after_s
+        if self._asking or not (self._asked or due):
+            return
+        member = self.membership
+        if member.syncer_up:
+            self._no("the run's syncer is alive, and is followed")
+        elif not self.whole:
+            self._no(
+                "it has not copied all of the run since it was started, so what it has may be old; "
+                "python -m islands.syncer goes on with that in its folder"
+            )
+        elif member.supervisor_up:
+            self._asking = True
+            self._actions.append(sessions.ToSupervisor(self._claim()))
+        elif self._asked:
+            self._actions.append(Promote(HUB))
+
+    def _claim(self) -> messages.Join:
+        member = self.membership
+        return messages.Join(
+            PROTOCOL,
+            member.run,
+            Role.SYNCER,
+            member.name,
+            member.fingerprint,
+            proof=member.proof,
+            supervisor_epoch=member.supervisor_epoch,
+            supervisor_proof=member.supervisor_proof,
+            takes_over=self.follows,
+        )
+
+    def _refused(self, reason: str, now_s: float) -> None:
+        self._asking = False
+        self._gone_s = now_s if self._gone_s is not None else None
+        self._no(reason)
+
+    def _no(self, reason: str) -> None:
+        if self._asked:
+            self._actions.append(Answer(reason))
