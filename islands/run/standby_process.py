@@ -1,7 +1,5 @@
 """The process of a standby, up to its promotion."""
 
-from pathlib import Path
-
 from islands.actors.epochs import epoch_disk, newest_epoch, take_epoch
 from islands.actors.ports import ThreadWorker
 from islands.files.disk import RealDisk
@@ -36,9 +34,7 @@ async def follow(options: StandbyOptions, watchdog: Watchdog) -> int:
                 f"{folder} holds the journal of a syncer, of epoch {epoch}, and no standby's copy: "
                 "name another folder"
             )
-        key_file = runtime.key_file_of(folder, connecting, options.key_file)
-        runtime.credentials_of("", key_file)  # refused at once if it is missing
-        await _follow(options, network, disk, await _address(options), key_file, watchdog)
+        await _follow(options, network, disk, await _address(options), watchdog)
     finally:
         await network.close()
         disk.close()
@@ -61,7 +57,6 @@ async def _follow(
     network: WebsocketNetwork,
     disk: RealDisk,
     address: str,
-    key_file: Path,
     watchdog: Watchdog,
 ) -> None:
     folder, name, addresses = options.folder, options.name, options.supervisor_urls
@@ -73,6 +68,7 @@ async def _follow(
         say=runtime.say,
     )
     network.allow(limits_of(plan.layout))
+    key_file = runtime.key_file_of(folder, options.connecting, options.key_file)
     credentials = runtime.credentials_of(spec.settings.run, key_file, plan.begun)
     write(folder, spec, plan)
     began_s = MonotonicClock().now_s()

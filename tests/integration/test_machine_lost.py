@@ -38,14 +38,18 @@ def journal_of(folder: Path) -> Recovered:
     return recovered
 
 
+def free_address() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{found.getsockname()[1]}"
+
+
 class Island:
     """A run whose hub is in one folder, and whose learners are elsewhere."""
 
     def __init__(self, room: Room, folder: Path) -> None:
         self.room, self.folder = room, folder
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{found.getsockname()[1]}"
+        self.address, self.second = free_address(), free_address()
         self.token = folder / "token"
         self.token.write_text("a-token-of-this-test-alone-0123456789")
         self.config = write_config(
@@ -53,8 +57,8 @@ class Island:
         )
         self.learners = [
             room.start(
-                *("islands.cli", "join", "--supervisor", self.address, "--token_file", self.token),
-                *("--name", name, "--folder", folder / name),
+                *("islands.cli", "join", "--supervisor", f"{self.address},{self.second}"),
+                *("--token_file", self.token, "--name", name, "--folder", folder / name),
             )
             for name in ("ana", "ben")
         ]
@@ -63,6 +67,13 @@ class Island:
         return self.room.start(
             *("islands.cli", "run", self.config, "--folder", self.folder / folder),
             *("--token_file", self.token, *words),
+        )
+
+    def standby(self, name: str, *words: object) -> Program:
+        """A standby, in a folder of its name, that would be a hub at the second address."""
+        return self.room.start(
+            *("islands.standby", "--supervisor", self.address, "--listen", self.second),
+            *("--folder", self.folder / name, "--name", name, "--token_file", self.token, *words),
         )
 
     async def lose(self, hub: Program, folder: Path, after_s: float = 0.0) -> Recovered:
