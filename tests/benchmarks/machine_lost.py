@@ -1,73 +1,170 @@
 """The hub's machine is lost at drawn moments: what was lost with it, and how soon merging goes on.
 
-    python -m tests.benchmarks.machine_lost [--count N] [--seed N] [--only checkpoint|mirror]
+    python -m tests.benchmarks.machine_lost [--count N] [--seed N] [--only KIND]
 
 A hub with its syncer, and two learners beside it, whose devices sleep. At a drawn moment hub and
 syncer are killed, and their folder is deleted; then a hub is started with a checkpoint on another
-disk, or in the mirror. The table has versions that were durable and are lost, the tokens that were
-processed and are not in the books any more, and the time from the start of that hub's process to
-its first merge, most of which Python's imports take.
+disk, or in the mirror, or a standby is promoted by hand. Of the last kind (`itself`) the supervisor
+runs apart, the syncer is killed, and a standby goes on 0.1 s after its link is gone, if the
+supervisor agrees. The table has versions that were durable and are lost, the tokens that were
+processed and are not in the books any more, the time from the start of that hub's process, from the
+operator's command, or from the loss, to the first merge, and the longest time that a device was
+idle between two steps, which is to be compared with runs that lose nothing.
 """
 
 import argparse
 import asyncio
+import os
 import random
+import shutil
+import signal
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import msgspec
+
+from islands.files.disk import RealDisk
 from islands.keeping.finding import find
-from tests.integration.programs import entries, open_room
+from islands.settings.run_spec import read
+from islands.syncer.journal import JOURNAL, Journal
+from tests.integration.programs import entries, merges, open_room, summary_of
 from tests.integration.test_machine_lost import EVERY, Island, journal_of
 
-LEFT = ("checkpoint", "mirror")
+MERGED_S = 2.0
+"""So long learners train on after the loss."""
 
 
-async def trial(kind: str, rng: random.Random) -> tuple[int, int, float]:
-    """Lose a machine once; returns versions and tokens lost, and seconds until the next merge."""
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What one loss cost; `gap_s` is the longest time of a learner's devices between two steps."""
+
+    versions: int
+    tokens: int
+    merge_s: float
+    gap_s: float
+
+
+async def trial(kind: str, rng: random.Random) -> Loss:
+    """Lose a machine once."""
     with tempfile.TemporaryDirectory(prefix="machine-lost-") as name:
         folder = Path(name)
-        stored, mirror = folder / "stored", folder / "mirror"
-        words: tuple[object, ...] = ("--checkpoints", stored, "--checkpoint_every", EVERY)
-        if kind == "mirror":
-            words = ("--mirror", mirror, "--durability", "mirrored")
         async with open_room(folder) as room:
             island = Island(room, folder)
-            lost = await island.lose(island.hub("run", *words), folder / "run", rng.uniform(0, 5))
-            before = lost.durable.merges, lost.durable.ledger.processed
-            if kind == "mirror":
-                durable = journal_of(mirror).durable
-                kept = durable.merges, durable.ledger.processed
-                hub, began_s = island.hub("mirror"), time.monotonic()
-                tape = mirror / "tape.jsonl"
-            else:
-                manifest = find(str(stored), folder).manifest
-                kept = manifest.merges, manifest.tokens
-                hub, began_s = island.hub("again", "--resume", stored), time.monotonic()
-                tape = folder / "again" / "tape.jsonl"
-            await room.wait(lambda: hub.process.poll() is not None or entries(tape, "merged"))
-            took_s = time.monotonic() - began_s
-            if hub.process.poll() is not None:
-                raise RuntimeError(str(hub))
-            return max(0, before[0] - kept[0]), max(0, before[1] - kept[1]), took_s
+            return await TRIALS[kind](kind, island, rng.uniform(0, 5))
+
+
+async def beside(kind: str, island: Island, after_s: float) -> Loss:
+    """Lose the host of hub and syncer, and start another hub, or promote a standby."""
+    folder, room = island.folder, island.room
+    stored, mirror, copy = folder / "stored", folder / "mirror", folder / "copy"
+    words: tuple[object, ...] = ("--durability", "mirrored")
+    if kind == "checkpoint":
+        words = ("--checkpoints", stored, "--checkpoint_every", EVERY)
+    if kind == "mirror":
+        words = (*words, "--mirror", mirror)
+    hub = island.hub("run", *words)
+    if kind == "standby":
+        key = Path(f"{island.token}.key")
+        await room.wait(key.exists)
+        island.standby("copy")
+    lost = await island.lose(hub, folder / "run", after_s)
+    before = lost.durable.merges, lost.durable.ledger.processed
+    began_s = time.monotonic()
+    if kind == "standby":
+        at = copy
+        room.start("islands.cli", "promote", copy, "--key_file", key)
+    elif kind == "mirror":
+        at, hub = mirror, island.hub("mirror")
+    else:
+        at, hub = folder / "again", island.hub("again", "--resume", stored)
+    if kind == "checkpoint":
+        manifest = find(str(stored), folder).manifest
+        kept = manifest.merges, manifest.tokens
+    else:
+        durable = journal_of(at).durable
+        kept = durable.merges, durable.ledger.processed
+    await room.wait(lambda: entries(at / "tape.jsonl", "merged"))
+    took_s = time.monotonic() - began_s
+    versions, tokens = max(0, before[0] - kept[0]), max(0, before[1] - kept[1])
+    return Loss(versions, tokens, took_s, await gap_of(island, at))
+
+
+async def apart(_: str, island: Island, after_s: float) -> Loss:
+    """Lose the host of a syncer, and its folder; a standby asks the supervisor."""
+    folder, room, run = island.folder, island.room, island.folder / "run"
+    key = ("--token_file", island.token)
+    room.start("islands.supervisor", island.config, "--folder", run, *key)
+    await room.wait((run / "hub.json").exists)
+    words = ("--supervisor", island.address, "--listen", "127.0.0.1:0", "--folder", folder / "own")
+    syncer = room.start("islands.syncer", *words, "--durability", "mirrored", *key)
+    island.standby("copy", "--listen", "127.0.0.1:0", "--promote_after", "0.1s")
+    await room.wait(lambda: merges(run) > 3 * EVERY)
+    await asyncio.sleep(after_s)
+    os.kill(syncer.pid, signal.SIGKILL)
+    began_s = time.monotonic()
+    await room.ended(syncer)
+    spec = read(run)
+    assert spec is not None
+    fragments = len(spec[1].layout.fragments)
+    lost = Journal(RealDisk(folder / "own" / JOURNAL), fragments).recover()
+    assert lost is not None
+    shutil.rmtree(folder / "own")
+    tape = run / "tape.jsonl"
+    found = await room.wait(lambda: [e for e in entries(tape, "merged") if e["actor"] == "copy"])
+    took_s = time.monotonic() - began_s
+    # Its first merge is the next one after those that the copy had.
+    durable, first = lost.durable, int(str(found[0]["run_merges"]))
+    versions = max(0, durable.merges - first + 1)
+    tokens = max(0, durable.ledger.processed - int(str(found[0]["run_processed"])))
+    return Loss(versions, tokens, took_s, await gap_of(island, run))
+
+
+async def undisturbed(_: str, island: Island, after_s: float) -> Loss:
+    """Lose nothing, for as long."""
+    run = island.folder / "run"
+    island.hub("run")
+    await island.room.wait(lambda: merges(run) > 3 * EVERY)
+    await asyncio.sleep(after_s + MERGED_S)
+    return Loss(0, 0, 0.0, await gap_of(island, run))
+
+
+async def gap_of(island: Island, folder: Path) -> float:
+    """Let learners go on for a while and end the run; returns the longest of their step gaps."""
+    await asyncio.sleep(MERGED_S)
+    told = await island.room.run("islands.cli", "stop", "--folder", folder)
+    assert told.process.returncode == 0, told
+    summary = await island.room.wait(lambda: summary_of(folder)) or {}
+    rows = msgspec.convert(summary["learners"], dict[str, dict[str, float]])
+    return max(row["longest_stall_s"] for row in rows.values())
+
+
+TRIALS = {"checkpoint": beside, "mirror": beside, "standby": beside, "itself": apart}
+TRIALS["nothing"] = undisturbed
 
 
 async def main() -> int:
     parser = argparse.ArgumentParser(description="Lose the hub's machine at drawn moments.")
     parser.add_argument("--count", type=int, default=20, help="how often, of each kind")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("--only", choices=LEFT, help="what is left")
+    parser.add_argument("--only", choices=TRIALS, help="what is left")
     given = parser.parse_args()
-    print("left | times | versions lost, median and most | tokens lost, most | s until a merge")
-    for kind in (given.only,) if given.only else LEFT:
+    print(
+        "left | times | versions lost, median and most | tokens lost, most | s until a merge | "
+        "longest step gap of learners in ms, median and most"
+    )
+    for kind in (given.only,) if given.only else TRIALS:
         rng = random.Random(f"{given.seed} {kind}")
         found = [await trial(kind, rng) for _ in range(given.count)]
-        versions, tokens, times = zip(*found, strict=True)
+        versions, times = [each.versions for each in found], [each.merge_s for each in found]
+        gaps = [1e3 * each.gap_s for each in found]
         print(
-            f"{kind} | {len(found)} | {median(versions):g}, {max(versions)} | {max(tokens):,} | "
-            f"{median(times):.1f}, {max(times):.1f}",
+            f"{kind} | {len(found)} | {median(versions):g}, {max(versions)} | "
+            f"{max(each.tokens for each in found):,} | {median(times):.1f}, {max(times):.1f} | "
+            f"{median(gaps):.0f}, {max(gaps):.0f}",
             flush=True,
         )
     return 0
