@@ -129,7 +129,7 @@ class Mirror(Follower):
             self._claim(journal.epoch)
             for file in self._files(journal):
                 self._copy(file, file)
-        except OSError as error:
+        except (OSError, DiskError) as error:
             self._give_up(str(error))
             raise DiskError(f"the copy in {self.other} fails: {error}") from error
         self._tell("")
