@@ -189,7 +189,7 @@ def resumed(
             return OwnLoop(own).plan(now.settings)
         return load_workload(now, allowed=allowed_by(task)).plan(now.settings)
 
-    restored = go_back(found, folder, spec, plan)
+    restored = go_back(found, folder, spec, plan, stored)
     say(
         f"the run goes back to checkpoint {found.told}: {restored.manifest.merges:,} merges, "
         f"{restored.manifest.tokens:,} tokens{lost}"
