@@ -11,6 +11,15 @@ from rich.table import Table
 
 from islands.cli.parsing import Common
 from islands.files.folder_lock import make_private
+from islands.files.run_files import (
+    HUB_FILE,
+    KEY_FILE,
+    METRICS_FILE,
+    PLAN_FILE,
+    REVOKED_FILE,
+    SPEC_FILE,
+    TOKEN_FILE,
+)
 from islands.files.whole_files import replace_file
 from islands.keeping.catalogue import held, whole_ones
 from islands.keeping.finding import AUTO, Restored, find, peek
@@ -22,15 +31,14 @@ from islands.keeping.verifying import faults_of_checkpoint, faults_of_run, journ
 from islands.layout.loop_layout import LoopLayout
 from islands.model.workload import OwnLoop, load_workload
 from islands.protocol.errors import UserError, unusable
-from islands.run.hosting.hub_address import HUB_FILE, read_hub_address
-from islands.run.hosting.process_runtime import KEY_FILE, TOKEN_FILE, say
-from islands.run.hosting.revocations import REVOKED_FILE
-from islands.run.records.run_curves import METRICS_FILE, curves_of
+from islands.run.hosting.hub_address import read_hub_address
+from islands.run.hosting.process_runtime import say
+from islands.run.records.run_curves import curves_of
 from islands.run.records.run_values import require_folder
 from islands.settings.commands import BackupOptions, CheckpointsOptions, VerifyOptions, named
 from islands.settings.groups import OWN_LOOP, CheckpointOptions
 from islands.settings.quantities import size
-from islands.settings.run_spec import PLAN_FILE, SPEC_FILE, RunPlan, RunSpec
+from islands.settings.run_spec import RunPlan, RunSpec
 from islands.syncer.journal import JOURNAL
 from islands.tasks.factory import allowed_by
 

@@ -21,6 +21,7 @@ from typing import IO
 
 from islands.actors.epochs import epoch_disk, newest_epoch
 from islands.files.folder_lock import lock_folder, make_private
+from islands.files.run_files import JOURNAL_LOCK, KEY_FILE, REVOKED_FILE, TOKEN_FILE, epoch_file
 from islands.files.slots import Slots
 from islands.files.whole_files import copy_file, replace_file
 from islands.protocol.errors import DamagedError, DiskError, FencedError, IslandsError, UserError
@@ -33,7 +34,7 @@ from islands.syncer.journal import JOURNAL, Follower, Journal
 LINKS = "mirror"
 """Folder in the journal's, of the second names of records that are yet to be copied."""
 
-BESIDE = ("key", "token", "revoked.json", f"{SUPERVISOR}.epoch")
+BESIDE = (KEY_FILE, TOKEN_FILE, REVOKED_FILE, epoch_file(SUPERVISOR))
 
 
 @dataclass(slots=True)
@@ -182,7 +183,9 @@ class Mirror(Follower):
             self._lock = None
         make_private(self.other / JOURNAL)
         with ExitStack() as unless_claimed:
-            lock = unless_claimed.enter_context(lock_folder(self.other / JOURNAL, "lock", "syncer"))
+            lock = unless_claimed.enter_context(
+                lock_folder(self.other / JOURNAL, JOURNAL_LOCK, "syncer")
+            )
             self._check(epoch)
             for path in self._beside():
                 copy = self.other / path.relative_to(self.folder)

@@ -22,6 +22,7 @@ from pathlib import Path
 from islands.actors.epochs import COPY, EPOCH, known_epochs, take_epoch
 from islands.files.disk import RealDisk
 from islands.files.folder_lock import lock_folder, make_private
+from islands.files.run_files import FINAL_FILE, HUB_LOCK, JOURNAL_LOCK, SUMMARY_FILE, epoch_file
 from islands.files.slots import Slots
 from islands.files.whole_files import flush
 from islands.keeping.catalogue import held
@@ -35,7 +36,7 @@ from islands.protocol.identities import Version
 from islands.settings.run_spec import RunPlan, RunSpec, write
 from islands.syncer.journal import JOURNAL, Recovered, encode, fragment_names
 
-ENDED = ("final.safetensors", "summary.json")
+ENDED = (FINAL_FILE, SUMMARY_FILE)
 """What a run leaves behind at its end."""
 
 
@@ -54,8 +55,8 @@ def go_back(
     stored = stored or store_at(folder / CHECKPOINTS)
     room, fresh = folder / f".{JOURNAL}.read", folder / f".{JOURNAL}.new"
     with contextlib.ExitStack() as stack:
-        for path, lock, user in ((folder, "hub.lock", "hub"), (folder / JOURNAL, "lock", "syncer")):
-            stack.enter_context(lock_folder(path, lock, user))
+        stack.enter_context(lock_folder(folder, HUB_LOCK, "hub"))
+        stack.enter_context(lock_folder(folder / JOURNAL, JOURNAL_LOCK, "syncer"))
         for each in (room, fresh):
             shutil.rmtree(each, ignore_errors=True)
             make_private(each)
@@ -90,7 +91,7 @@ def go_back(
 
 def _write_journal(recovered: Recovered, folder: Path, fresh: Path) -> None:
     """Write the records of a journal that begins with these versions, in a new epoch."""
-    elsewhere = {COPY: folder / f"{JOURNAL}.epoch"}
+    elsewhere = {COPY: folder / epoch_file(JOURNAL)}
     with contextlib.suppress(IslandsError):
         known = known_epochs(Slots(RealDisk(folder / JOURNAL, None, elsewhere))).epochs
         recovered.durable.epoch = max(recovered.durable.epoch, *known, 0)
@@ -121,7 +122,7 @@ def _set_aside(folder: Path) -> None:
     aside = next(path for n in count(1) if not (path := folder / ASIDE / str(n)).exists())
     make_private(aside / JOURNAL)
     for path in sorted((folder / JOURNAL).iterdir()):
-        if path.name != "lock":
+        if path.name != JOURNAL_LOCK:
             path.rename(aside / JOURNAL / path.name)
     for name in ENDED:
         if (folder / name).exists():

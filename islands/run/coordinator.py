@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from islands.actors.epochs import epoch_disk
 from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Context
+from islands.files.run_files import FINAL_FILE, KEY_FILE, SUMMARY_FILE
 from islands.files.whole_files import replace_file
 from islands.keeping.copies import copies_of
 from islands.model.evaluation import Judged, attempt
@@ -47,9 +48,9 @@ from islands.run.composition import Cluster, ClusterSpec
 from islands.run.hosting import process_runtime as runtime
 from islands.run.hosting.hub_address import HubAddress, read_hub_address, write_hub_address
 from islands.run.hosting.revocations import read_revoked, revoke
-from islands.run.records.model_files import FINAL_FILE, read_values
+from islands.run.records.model_files import read_values
 from islands.run.records.run_folder import RunFolder
-from islands.run.records.summary import SUMMARY_FILE, Summary, SyncerShare, as_json, summarise
+from islands.run.records.summary import Summary, SyncerShare, as_json, summarise
 from islands.run.roles import hooks_of, journal_disk, make_observer, make_syncer, read_initial
 from islands.run.run_claim import Claim, kept_files, released_on_failure, restore_files
 from islands.run.run_end import GOODBYE_S
@@ -284,7 +285,7 @@ class Coordinator:
         await self._bind(earlier)
         token_file = self.settings.connecting.token_file
         token = runtime.token_of(self.settings.connecting)
-        inside = self.key_file == self.settings.folder / runtime.KEY_FILE
+        inside = self.key_file == self.settings.folder / KEY_FILE
         address = HubAddress(
             self.network.url(SUPERVISOR),
             self.spec.settings.run,

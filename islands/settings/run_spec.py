@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from islands.files.folder_lock import make_private
+from islands.files.run_files import PLAN_FILE, SPARE, SPEC_FILE
 from islands.files.whole_files import read_sealed, write_sealed
 from islands.layout.leaves import Layout, layout_of
 from islands.protocol.errors import DamagedError, RefusedError, UserError, unusable
@@ -20,10 +21,6 @@ from islands.protocol.settings.run import RunSettings
 from islands.protocol.settings.setting import facts_of
 from islands.settings.groups import OWN_LOOP, RunFile, put
 
-SPEC_FILE = "run.json"
-PLAN_FILE = "plan.json"
-SPARE = "spare"
-"""Folder of a second copy of both, in the run's."""
 MEND = "restore it from a copy, or begin a run in another folder"
 
 

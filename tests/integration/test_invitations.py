@@ -12,6 +12,7 @@ import pytest
 from islands.cli import invite
 from islands.cli.control import ask, target_of, tell
 from islands.cli.parsing import Common
+from islands.files.run_files import REVOKED_FILE
 from islands.model.workload import load_workload
 from islands.protocol.errors import RefusedError, SettingsError, UserError
 from islands.protocol.identities import OPERATOR, SUPERVISOR, Role
@@ -22,7 +23,7 @@ from islands.protocol.messages.registry import MESSAGE_TYPES, PROTOCOL
 from islands.protocol.settings.run import RunSettings
 from islands.run.coordinator import Coordinator, CoordinatorSettings
 from islands.run.hosting.process_runtime import network_of, token_of
-from islands.run.hosting.revocations import REVOKED_FILE, read_revoked
+from islands.run.hosting.revocations import read_revoked
 from islands.run.run_claim import claim_folder
 from islands.settings.commands import InviteOptions, OperatorOptions
 from islands.settings.groups import ConnectOptions, ListenOptions

@@ -11,6 +11,7 @@ import pytest
 
 from islands.actors.epochs import epoch_disk
 from islands.files.disk import RealDisk
+from islands.files.run_files import PLAN_FILE, SPEC_FILE
 from islands.keeping.catalogue import held, whole_ones
 from islands.keeping.finding import AUTO, find
 from islands.keeping.manifest import MANIFEST, UNFINISHED, Manifest, Retention, Schedule
@@ -27,7 +28,7 @@ from islands.protocol.syncer.journalling import Durable, fresh, resume_run
 from islands.protocol.syncer.versions import Published
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import Checkpointed, CopyFailed
-from islands.settings.run_spec import PLAN_FILE, SPEC_FILE, RunPlan, RunSpec, read, write
+from islands.settings.run_spec import RunPlan, RunSpec, read, write
 from islands.syncer.journal import JOURNAL, Journal, encode
 from messaging.codec.tensors import as_buffer, digest
 

@@ -18,6 +18,7 @@ from typing import Any
 from islands.actors.role_actor import Context, RoleActor
 from islands.files.folder_lock import make_private
 from islands.files.growing_files import Spool
+from islands.files.run_files import KEY_FILE, TAPE_FILE
 from islands.files.tape_writing import FileTape, Tape
 from islands.protocol.errors import FULL_OR_FAILING, IslandsError, UserError, unusable
 from islands.protocol.invitations import parted
@@ -37,8 +38,6 @@ from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Keyring, Secret, client_tls, server_tls
 from messaging.websocket.settings import WebsocketSettings
 
-TOKEN_FILE = "token"  # noqa: S105  the name of a file
-KEY_FILE = "key"
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that ask a process to end in order; SIGHUP ignored at the start, as under `nohup`, stays
 so."""
@@ -271,7 +270,7 @@ def tape_in(folder: Path, name: str, keeping: KeepOptions, *, began_s: float) ->
     tape, so that its last entries are written.
     """
     own = folder / "processes" / name
-    path = own / "tape.jsonl"
+    path = own / TAPE_FILE
     try:
         make_private(folder)
         make_private(own)

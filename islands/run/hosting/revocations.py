@@ -5,12 +5,11 @@ from pathlib import Path
 
 import msgspec
 
+from islands.files.run_files import REVOKED_FILE
 from islands.files.whole_files import read_sealed, write_sealed
 from islands.protocol.errors import DamagedError, UserError
 from islands.protocol.invitations import Invitations
 from messaging.clock import WallClock
-
-REVOKED_FILE = "revoked.json"
 
 
 class _Kept(msgspec.Struct):

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from islands.files.run_files import FINAL_FILE
 from islands.files.tensor_files import DTYPES, start_of_file
 from islands.files.whole_files import atomic_write, open_plain
 from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, Layout
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from jaxtyping import PyTree
 
 
-FINAL_FILE = "final.safetensors"
 FLOAT32 = DTYPES["F32"]
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 NAMES_TOLD = 3
