@@ -32,7 +32,7 @@ from islands.layout.loop_layout import LoopLayout
 from islands.model.workload import OwnLoop, load_workload
 from islands.protocol.errors import UserError, unusable
 from islands.run.hosting.hub_address import read_hub_address
-from islands.run.hosting.process_runtime import say
+from islands.run.hosting.process_runtime import key_in, say
 from islands.run.records.run_curves import curves_of
 from islands.run.records.run_values import require_folder
 from islands.settings.commands import BackupOptions, CheckpointsOptions, VerifyOptions, named
@@ -138,7 +138,8 @@ def backup(options: BackupOptions, _: Common) -> int:
                     shutil.copyfileobj(file, copy)
         for name, path in _secrets(run).items():
             if path.is_file():
-                replace_file(out / name, path.read_bytes(), private=True)
+                content = key_in(path) if name == KEY_FILE else path.read_bytes()
+                replace_file(out / name, content, private=True)
         for name in (SPEC_FILE, PLAN_FILE):
             shutil.copyfile(inside / name, out / name)
     except OSError as error:

@@ -1,8 +1,9 @@
 """Names of the files in a run's folder, for all who write and read them.
 
-run.json, plan.json     settings and plan of the run, and a second copy of each in `spare`
-hub.json                where the hub is, for commands on its host
+run.json, plan.json     settings and plan of the run
 key, token              its secrets, and `revoked.json` with the invitations that were ended
+spare                   folder of second copies of all these but the token
+hub.json                where the hub is, for commands on its host
 tape.jsonl, run.log     what happened, for programs and for people
 metrics.jsonl           curves, `figures.json` all other figures, `summary.json` those of the end
 final.safetensors       the model of the end

@@ -23,6 +23,7 @@ from islands.actors.epochs import epoch_disk, newest_epoch
 from islands.files.folder_lock import lock_folder, make_private
 from islands.files.run_files import JOURNAL_LOCK, KEY_FILE, REVOKED_FILE, TOKEN_FILE, epoch_file
 from islands.files.slots import Slots
+from islands.files.spare_files import spare_of
 from islands.files.whole_files import copy_file, replace_file
 from islands.protocol.errors import DamagedError, DiskError, FencedError, IslandsError, UserError
 from islands.protocol.identities import SUPERVISOR
@@ -198,8 +199,9 @@ class Mirror(Follower):
     def _beside(self) -> Iterator[Path]:
         """Yield what a hub needs beside the journal, and what its supervisor has counted."""
         for name in BESIDE:
-            if (self.folder / name).is_file():
-                yield self.folder / name
+            for path in (self.folder / name, spare_of(self.folder / name)):
+                if path.is_file():
+                    yield path
         yield from sorted((self.folder / SUPERVISOR).glob("epoch.*"))
 
     def _check(self, epoch: int) -> None:

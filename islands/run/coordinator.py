@@ -186,8 +186,7 @@ class Coordinator:
         self.network.judge = lambda token: self._invitations.judge(token, WallClock().now_s())
         connecting = settings.connecting
         self.key_file = runtime.key_file_of(settings.folder, connecting, settings.key_file)
-        if settings.key_file is None:
-            runtime.make_secret(self.key_file)
+        self._mended = runtime.keep_key(self.key_file) if settings.key_file is None else []
         begun = claim.plan.begun
         self._credentials = runtime.credentials_of(self.spec.settings.run, self.key_file, begun)
         self._invitations = Invitations(
@@ -259,7 +258,7 @@ class Coordinator:
 
     async def _open(self) -> None:
         self._began_s = asyncio.get_running_loop().time()
-        lost = not_whole(self.settings.folder)
+        lost = [*not_whole(self.settings.folder), *self._mended]
         if self.claim.changed:
             runtime.say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
         address = None if self.settings.alone else await self._listen()

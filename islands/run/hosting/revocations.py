@@ -1,12 +1,12 @@
-"""Revocations of invitations, which a hub keeps in a sealed file of its run's folder."""
+"""Revocations of invitations, which a hub keeps in a sealed file of its run's folder, twice."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from islands.files.run_files import REVOKED_FILE
-from islands.files.whole_files import read_sealed, write_sealed
+from islands.files.run_files import REVOKED_FILE, SPARE
+from islands.files.spare_files import read_either, write_twice
 from islands.protocol.errors import DamagedError, UserError
 from islands.protocol.invitations import Invitations
 from messaging.clock import WallClock
@@ -20,12 +20,12 @@ def read_revoked(folder: Path) -> dict[str, int]:
     """Return the revocations that are kept in a folder; a hub that lost them admits nobody."""
     path = folder / REVOKED_FILE
     try:
-        content = read_sealed(path)
+        content = read_either(path)
         return {} if content is None else msgspec.json.decode(content, type=_Kept).revoked
     except (DamagedError, msgspec.MsgspecError) as error:
         raise UserError(
-            f"{path} is damaged, so it is not known whose invitations were revoked: move it away, "
-            "start the hub, and revoke these anew by islands revoke"
+            f"{path} is damaged, so it is not known whose invitations were revoked: move it and "
+            f"its copy in {SPARE} away, start the hub, and revoke these anew by islands revoke"
         ) from error
 
 
@@ -35,7 +35,7 @@ def revoke(invitations: Invitations, folder: Path, name: str) -> tuple[Mapping[s
     path = folder / REVOKED_FILE
     if failure is None:
         try:
-            write_sealed(path, msgspec.json.encode(_Kept(invitations.revoked)))
+            write_twice(path, msgspec.json.encode(_Kept(invitations.revoked)))
         except OSError as error:
             failure = f"{path} cannot be written: {error.strerror}"
     return dict(invitations.revoked), failure or ""
