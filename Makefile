@@ -50,13 +50,13 @@ unit: $(STAMP) ## Run the quick tests only
 long: $(STAMP)
 	$(BIN)/pytest -m long --numprocesses $(WORKERS) --dist worksteal --quiet
 
-optional: ## Run the tests of what few users install: PyTorch, saved datasets, sinks, a browser (7 GB)
+optional: ## Run the tests of what few users install: PyTorch, saved datasets, sinks, S3, a browser (7 GB)
 	test -x $(VENV)/optional/bin/python || $(PYTHON) -m venv $(VENV)/optional
 	$(VENV)/optional/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint constraints.txt \
-		--editable '.[browser,dev,hugging-face,jax,mlflow,tasks,tensorboard,text,torch,wandb]'
+		--editable '.[browser,dev,hugging-face,jax,mlflow,moto,s3,tasks,tensorboard,text,torch,wandb]'
 	$(VENV)/optional/bin/pytest -m "not long" --numprocesses $(WORKERS) --dist worksteal --quiet \
-		tests/loops tests/page tests/sinks tests/tasks
+		tests/keeping tests/loops tests/page tests/sinks tests/tasks
 
 wheel: ## Build the wheel, and train the demonstration from it in an environment of its own
 	rm -rf build/wheel && mkdir -p build/wheel

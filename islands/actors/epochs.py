@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from islands.files.disk import RealDisk
+from islands.files.run_files import epoch_file
 from islands.files.slots import Slots
 from islands.protocol.errors import DamagedError
 
@@ -77,4 +78,4 @@ def newest_epoch(slots: Slots) -> int:
 
 def epoch_disk(folder: Path, role: str, lock: IO[bytes] | None = None) -> RealDisk:
     """The disk of a role in a run's folder; the copy of its epoch lies beside it."""
-    return RealDisk(folder / role, lock, {COPY: folder / f"{role}.epoch"})
+    return RealDisk(folder / role, lock, {COPY: folder / epoch_file(role)})

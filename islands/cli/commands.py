@@ -138,7 +138,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "newest_values:generate",
         ),
         "model export": Command(
-            "ExportOptions", "write the newest values of a run to one file", "newest_values:export"
+            "ExportOptions", "write the newest values of a run to files", "newest_values:export"
         ),
         "data tokenize": Command(
             "TokenizeOptions",

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from islands.cli.parsing import Common
+from islands.files.run_files import KEY_FILE, TOKEN_FILE
 from islands.protocol.errors import RefusedError, UnreachableError, UserError
 from islands.protocol.identities import OPERATOR, Role
 from islands.protocol.invitations import Invited, parted, role_of, signing_secret
@@ -94,8 +95,8 @@ def target_of(options: OperatorOptions) -> Target:
         hub = read_hub_address(options.folder)
         addresses, name = addresses or (hub.supervisor,), hub.run
         if role_of(process_runtime.token_text(connecting)) is None:
-            key_file = key_file or Path(hub.key_file or options.folder / "key")
-        token = Path(hub.token_file or options.folder / "token")
+            key_file = key_file or Path(hub.key_file or options.folder / KEY_FILE)
+        token = Path(hub.token_file or options.folder / TOKEN_FILE)
         named = connecting.token_file is not None or {"ISLANDS_TOKEN", "ISLANDS_TOKEN_FILE"} & {
             *os.environ
         }

@@ -6,6 +6,7 @@ import yaml
 
 from islands.cli.parsing import Common, parse
 from islands.cli.schema import flatten, keys_of
+from islands.files.run_files import TOKEN_FILE
 from islands.files.whole_files import save
 from islands.protocol.errors import SettingsError, UserError
 from islands.protocol.identities import NAME
@@ -68,7 +69,7 @@ def _settings(options: InitOptions) -> dict[str, object]:
         "run": run,
     }
     if options.listen is not None:
-        settings |= {"listen": options.listen, "token_file": "token"}
+        settings |= {"listen": options.listen, "token_file": TOKEN_FILE}
     words = [f"--{key}={value}" for key, value in flatten(settings, keys_of(RunOptions)).items()]
     parse(RunOptions, words, program="islands run", description="")
     return settings

@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from islands.cli.parsing import Common
+from islands.files.run_files import KEY_FILE
 from islands.protocol.invitations import Invitations, Invited
 from islands.run.hosting.hub_address import read_hub_address
-from islands.run.hosting.process_runtime import KEY_FILE, credentials_of
+from islands.run.hosting.process_runtime import credentials_of
 from islands.run.hosting.revocations import read_revoked
 from islands.settings.commands import InviteOptions, named
 from messaging.clock import WallClock

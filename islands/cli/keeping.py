@@ -13,6 +13,16 @@ from rich.table import Table
 
 from islands.cli.parsing import Common
 from islands.files.folder_lock import lock_folder, make_private
+from islands.files.run_files import (
+    HUB_FILE,
+    JOURNAL_LOCK,
+    KEY_FILE,
+    METRICS_FILE,
+    PLAN_FILE,
+    REVOKED_FILE,
+    SPEC_FILE,
+    TOKEN_FILE,
+)
 from islands.files.whole_files import replace_file
 from islands.keeping.catalogue import held, whole_ones
 from islands.keeping.finding import AUTO, Restored, find, peek
@@ -25,18 +35,10 @@ from islands.keeping.verifying import faults_of_checkpoint, faults_of_run, journ
 from islands.layout.loop_layout import LoopLayout
 from islands.model.workload import OwnLoop, load_workload
 from islands.protocol.errors import RefusedError, UserError, unusable
-from islands.run.hosting.hub_address import HUB_FILE, read_hub_address
-from islands.run.hosting.process_runtime import (
-    KEY_FILE,
-    TOKEN_FILE,
-    credentials_of,
-    key_file_of,
-    say,
-)
-from islands.run.hosting.revocations import REVOKED_FILE
-from islands.run.records.run_curves import METRICS_FILE, curves_of
+from islands.run.hosting.hub_address import read_hub_address
+from islands.run.hosting.process_runtime import credentials_of, key_file_of, key_in, say
+from islands.run.records.run_curves import curves_of
 from islands.run.records.run_values import require_folder
-from islands.run.run_claim import JOURNAL_LOCK
 from islands.settings.commands import (
     BackupOptions,
     CheckpointsOptions,
@@ -46,7 +48,7 @@ from islands.settings.commands import (
 )
 from islands.settings.groups import OWN_LOOP, CheckpointOptions, ConnectOptions
 from islands.settings.quantities import size
-from islands.settings.run_spec import PLAN_FILE, SPEC_FILE, RunPlan, RunSpec, read
+from islands.settings.run_spec import RunPlan, RunSpec, read
 from islands.syncer.journal import JOURNAL
 from islands.tasks.factory import allowed_by
 
@@ -186,7 +188,8 @@ def backup(options: BackupOptions, _: Common) -> int:
                     shutil.copyfileobj(file, copy)
         for name, path in _secrets(run).items():
             if path.is_file():
-                replace_file(out / name, path.read_bytes(), private=True)
+                content = key_in(path) if name == KEY_FILE else path.read_bytes()
+                replace_file(out / name, content, private=True)
         for name in (SPEC_FILE, PLAN_FILE):
             shutil.copyfile(inside / name, out / name)
     except OSError as error:
@@ -245,7 +248,7 @@ def resumed(
             return OwnLoop(own).plan(now.settings)
         return load_workload(now, allowed=allowed_by(task)).plan(now.settings)
 
-    restored = go_back(found, folder, spec, plan)
+    restored = go_back(found, folder, spec, plan, stored)
     say(
         f"the run goes back to checkpoint {found.told}: {restored.manifest.merges:,} merges, "
         f"{restored.manifest.tokens:,} tokens{lost}"

@@ -14,9 +14,16 @@ import msgspec
 from islands.cli.parsing import Common
 from islands.model.evaluation import attempt
 from islands.protocol.errors import IslandsError, UserError
+from islands.run.records.model_exports import converted, write_folder, write_orbax
 from islands.run.records.model_files import metadata_of, write_arrays
 from islands.run.records.run_values import RunModel, model_of, newest_values
-from islands.settings.commands import EvaluateOptions, ExportOptions, GenerateOptions, named
+from islands.settings.commands import (
+    EvaluateOptions,
+    ExportForm,
+    ExportOptions,
+    GenerateOptions,
+    named,
+)
 from islands.settings.quantities import size
 from islands.tasks.source_location import task_error
 
@@ -114,16 +121,22 @@ def show_text(pieces: Iterable[bytes], prompt: str) -> None:
 def export(options: ExportOptions, _: Common) -> int:
     file = options.file
     assert file is not None, "options without a file are refused"
-    if file.exists() and not options.overwrite:
-        raise UserError(f"{file} exists; choose another name, or give --overwrite")
+    one = options.form is ExportForm.FILE
+    if file.exists() and not (one and options.overwrite):
+        raise UserError(f"{file} exists; choose another name" + ", or give --overwrite" * one)
     if not file.parent.is_dir():
         raise UserError(f"{file} cannot be written: there is no folder {file.parent}")
     newest = newest_values(named(options.folder))
     metadata = metadata_of(newest.spec, newest.fingerprint, newest.cut)
-    write_arrays(file, newest.arrays, metadata)
+    layout = None if newest.plan is None else newest.plan.layout
+    arrays = converted(newest.arrays, options.dtype, layout)
+    write = {ExportForm.FOLDER: write_folder, ExportForm.ORBAX: write_orbax}
+    write.get(options.form, write_arrays)(file, arrays, metadata)
+    written = [file] if one else [each for each in file.rglob("*") if each.is_file()]
     first, last = min(newest.cut.versions), max(newest.cut.versions)
+    size_bytes = sum(each.stat().st_size for each in written)
     print(
-        f"{file}: tensors: {len(newest.arrays)}, {size(file.stat().st_size)}, versions {first} to "
-        f"{last}, after {newest.cut.tokens:,} tokens of run {newest.spec.settings.run}"
+        f"{file}: tensors: {len(arrays)}, {size(size_bytes)}, versions {first} to {last}, after "
+        f"{newest.cut.tokens:,} tokens of run {newest.spec.settings.run}"
     )
     return 0

@@ -8,12 +8,13 @@ from threading import Event
 from typing import Literal
 
 from islands.cli.parsing import Common
+from islands.files.run_files import METRICS_FILE, TAPE_FILE
 from islands.files.whole_files import save
 from islands.page.messages import write_report
 from islands.page.tapes import RunTapes
 from islands.protocol.errors import UserError
 from islands.run.records import pictures
-from islands.run.records.run_curves import METRICS_FILE, RunCurves, curves_of
+from islands.run.records.run_curves import RunCurves, curves_of
 from islands.run.records.run_values import require_folder
 from islands.settings.commands import LogsOptions, PlotOptions, ReportOptions, named
 from messaging.plain_text import plain
@@ -57,8 +58,8 @@ def report(options: ReportOptions, _: Common) -> int:
 def logs(options: LogsOptions, _: Common) -> int:
     folder = named(options.folder)
     require_folder(folder)
-    if not (folder / "tape.jsonl").exists():
-        raise UserError(f"{folder} is not the folder of a run: it has no tape.jsonl")
+    if not (folder / TAPE_FILE).exists():
+        raise UserError(f"{folder} is not the folder of a run: it has no {TAPE_FILE}")
     tapes, pause = RunTapes(folder), Event()
     if options.follow:  # it ends with who reads it, as `head` does
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from islands.cli.cost import budget_of, held_to
 from islands.costs.budget import Budget
+from islands.files.run_files import SUMMARY_FILE
 from islands.layout.loop_layout import LoopLayout
 from islands.metrics.sources import metrics_served
 from islands.model.memory import host_memory_bytes, hub_lacks
@@ -21,7 +22,6 @@ from islands.run.coordinator import Coordinator, CoordinatorSettings
 from islands.run.first_layout import FirstLayout, first_layout
 from islands.run.hosting.process_runtime import run_service, say
 from islands.run.hosting.watchdog import Watchdog
-from islands.run.records.summary import SUMMARY_FILE
 from islands.settings.groups import OWN_LOOP, RunFile
 from islands.settings.host import SupervisorOptions, SyncerOptions
 from islands.settings.run_spec import RunSpec, read

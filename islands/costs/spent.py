@@ -9,8 +9,9 @@ from islands.costs.bill import HOUR_S, Bill, Stay, bill_of
 from islands.costs.prices import Machines, Prices
 from islands.engines.engine import JobState
 from islands.engines.launcher import RECORDS_FILE, records_in
+from islands.files.run_files import FIGURES_FILE
 from islands.protocol.errors import UserError
-from islands.run.records.figures import FIGURES_FILE, LearnerFigures, RunFigures, restored
+from islands.run.records.figures import LearnerFigures, RunFigures, restored
 from islands.run.records.run_values import require_folder
 from islands.run.records.summary import OTHERS
 from islands.settings.run_spec import read

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from islands.files.disk import RealDisk
+from islands.files.run_files import PLAN_FILE, SPEC_FILE
 from islands.files.whole_files import parts_of, unsealed
 from islands.keeping.catalogue import held, whole_ones
 from islands.keeping.manifest import Manifest, digest_of
 from islands.keeping.saving import CHECKPOINTS
 from islands.keeping.store import Store, store_at
 from islands.protocol.errors import DamagedError, UserError, unusable
-from islands.settings.run_spec import PLAN_FILE, SPEC_FILE, RunPlan, RunSpec
+from islands.settings.run_spec import RunPlan, RunSpec
 from islands.settings.run_spec import read as read_run
 from islands.syncer.journal import Journal, Recovered
 

@@ -21,7 +21,9 @@ from typing import IO
 
 from islands.actors.epochs import epoch_disk, newest_epoch
 from islands.files.folder_lock import lock_folder, make_private
+from islands.files.run_files import JOURNAL_LOCK, KEY_FILE, REVOKED_FILE, TOKEN_FILE, epoch_file
 from islands.files.slots import Slots
+from islands.files.spare_files import spare_of
 from islands.files.whole_files import copy_file, replace_file
 from islands.protocol.errors import DamagedError, DiskError, FencedError, IslandsError, UserError
 from islands.protocol.identities import SUPERVISOR
@@ -33,7 +35,7 @@ from islands.syncer.journal import JOURNAL, Follower, Journal
 LINKS = "mirror"
 """Folder in the journal's, of the second names of records that are yet to be copied."""
 
-BESIDE = ("key", "token", "revoked.json", f"{SUPERVISOR}.epoch")
+BESIDE = (KEY_FILE, TOKEN_FILE, REVOKED_FILE, epoch_file(SUPERVISOR))
 
 
 @dataclass(slots=True)
@@ -129,7 +131,7 @@ class Mirror(Follower):
             self._claim(journal.epoch)
             for file in self._files(journal):
                 self._copy(file, file)
-        except OSError as error:
+        except (OSError, DiskError) as error:
             self._give_up(str(error))
             raise DiskError(f"the copy in {self.other} fails: {error}") from error
         self._tell("")
@@ -182,7 +184,9 @@ class Mirror(Follower):
             self._lock = None
         make_private(self.other / JOURNAL)
         with ExitStack() as unless_claimed:
-            lock = unless_claimed.enter_context(lock_folder(self.other / JOURNAL, "lock", "syncer"))
+            lock = unless_claimed.enter_context(
+                lock_folder(self.other / JOURNAL, JOURNAL_LOCK, "syncer")
+            )
             self._check(epoch)
             for path in self._beside():
                 copy = self.other / path.relative_to(self.folder)
@@ -195,8 +199,9 @@ class Mirror(Follower):
     def _beside(self) -> Iterator[Path]:
         """Yield what a hub needs beside the journal, and what its supervisor has counted."""
         for name in BESIDE:
-            if (self.folder / name).is_file():
-                yield self.folder / name
+            for path in (self.folder / name, spare_of(self.folder / name)):
+                if path.is_file():
+                    yield path
         yield from sorted((self.folder / SUPERVISOR).glob("epoch.*"))
 
     def _check(self, epoch: int) -> None:

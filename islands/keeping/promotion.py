@@ -9,12 +9,10 @@ from pathlib import Path
 
 import msgspec
 
+from islands.files.run_files import PROMOTE_FILE, PROMOTED_FILE
 from islands.files.whole_files import read_sealed, replace_file, write_sealed
 from islands.protocol.errors import DamagedError, UserError
 from islands.protocol.membership import Credentials
-
-WISH_FILE = "promote"
-ANSWER_FILE = "promoted.json"
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -25,17 +23,17 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def wish(folder: Path, credentials: Credentials) -> None:
-    (folder / ANSWER_FILE).unlink(missing_ok=True)
-    replace_file(folder / WISH_FILE, credentials.derive(WISH_FILE).encode(), private=True)
+    (folder / PROMOTED_FILE).unlink(missing_ok=True)
+    replace_file(folder / PROMOTE_FILE, credentials.derive(PROMOTE_FILE).encode(), private=True)
 
 
 def wished(folder: Path, credentials: Credentials) -> bool:
     """Return whether an operator wants the standby to take over; a forged wish is removed."""
     try:
-        signed = (folder / WISH_FILE).read_bytes()
+        signed = (folder / PROMOTE_FILE).read_bytes()
     except OSError:
         return False
-    if hmac.compare_digest(signed, credentials.derive(WISH_FILE).encode()):
+    if hmac.compare_digest(signed, credentials.derive(PROMOTE_FILE).encode()):
         return True
     answer(folder, Answer(reason="the wish is not signed with the run's key"))
     return False
@@ -43,13 +41,13 @@ def wished(folder: Path, credentials: Credentials) -> bool:
 
 def answer(folder: Path, given: Answer) -> None:
     """Answer a wish, which is then fulfilled or refused."""
-    write_sealed(folder / ANSWER_FILE, msgspec.json.encode(given))
-    (folder / WISH_FILE).unlink(missing_ok=True)
+    write_sealed(folder / PROMOTED_FILE, msgspec.json.encode(given))
+    (folder / PROMOTE_FILE).unlink(missing_ok=True)
 
 
 def answered(folder: Path) -> Answer | None:
     """Return the last answer; None if there is none."""
-    path = folder / ANSWER_FILE
+    path = folder / PROMOTED_FILE
     try:
         content = read_sealed(path)
         return None if content is None else msgspec.json.decode(content, type=Answer)

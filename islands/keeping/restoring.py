@@ -2,12 +2,13 @@
 
 The run begins once more under the checkpoint's books (`RunPlan.begun`): all members of before join
 anew, and all leases are free. Its versions are those of a new epoch, so that whoever trained past
-the checkpoint adopts them. What came after the checkpoint is set aside in the run's folder.
+the checkpoint adopts them. What came after the checkpoint is set aside: the journal in the run's
+folder, later checkpoints where they are stored.
 
 The new journal is written whole beside the old one, then the settings and the plan; then the old
 journal is moved away, and the new one takes its place, the epochs last. Killed before that, the run
-goes on as before; killed later, a start says that the journal is gone until the command is given
-once more.
+goes on as before, and later checkpoints may be aside; killed later, a start says that the journal
+is gone until the command is given once more.
 """
 
 import contextlib
@@ -21,20 +22,21 @@ from pathlib import Path
 from islands.actors.epochs import COPY, EPOCH, known_epochs, take_epoch
 from islands.files.disk import RealDisk
 from islands.files.folder_lock import lock_folder, make_private
+from islands.files.run_files import FINAL_FILE, HUB_LOCK, JOURNAL_LOCK, SUMMARY_FILE, epoch_file
 from islands.files.slots import Slots
 from islands.files.whole_files import flush
+from islands.keeping.catalogue import held
 from islands.keeping.finding import Found, Restored, read
 from islands.keeping.manifest import Manifest, age_of
 from islands.keeping.recutting import recut, why_another
 from islands.keeping.saving import CHECKPOINTS
-from islands.keeping.store import FolderStore
+from islands.keeping.store import ASIDE, Store, store_at
 from islands.protocol.errors import IslandsError, UserError, unusable
 from islands.protocol.identities import Version
 from islands.settings.run_spec import RunPlan, RunSpec, write
 from islands.syncer.journal import JOURNAL, Recovered, encode, fragment_names
 
-ASIDE = "set_aside"
-ENDED = ("final.safetensors", "summary.json")
+ENDED = (FINAL_FILE, SUMMARY_FILE)
 """What a run leaves behind at its end."""
 
 
@@ -43,16 +45,18 @@ def go_back(
     folder: Path,
     spec: RunSpec | None = None,
     plan_of: Callable[[RunSpec, Restored], RunPlan] = lambda _, restored: restored.plan,
+    stored: Store | None = None,
 ) -> Restored:
     """Make a checkpoint the journal of the run in `folder`, which may be a new one.
 
     `spec` is what the run goes on with; None for what the checkpoint has. `plan_of` plans it, given
-    the checkpoint.
+    the checkpoint. `stored` is where the run stores checkpoints, if not in its folder.
     """
+    stored = stored or store_at(folder / CHECKPOINTS)
     room, fresh = folder / f".{JOURNAL}.read", folder / f".{JOURNAL}.new"
     with contextlib.ExitStack() as stack:
-        for path, lock, user in ((folder, "hub.lock", "hub"), (folder / JOURNAL, "lock", "syncer")):
-            stack.enter_context(lock_folder(path, lock, user))
+        stack.enter_context(lock_folder(folder, HUB_LOCK, "hub"))
+        stack.enter_context(lock_folder(folder / JOURNAL, JOURNAL_LOCK, "syncer"))
         for each in (room, fresh):
             shutil.rmtree(each, ignore_errors=True)
             make_private(each)
@@ -69,10 +73,14 @@ def go_back(
             went_back_from=found.manifest.origin,
             may_return=False,
         )
+        names = [*stored.names(), *store_at(stored.told(ASIDE)).names()]
+        used = (age_of(name)[0] for name in names)
+        restored.recovered.durable.epoch = max(restored.manifest.epoch, 0, *used)
         _write_journal(restored.recovered, folder, fresh)
+        _set_aside_later(stored, restored.manifest)
         try:
             write(folder, spec, plan)
-            _set_aside(folder, restored.manifest)
+            _set_aside(folder)
             for path in sorted(fresh.iterdir(), key=lambda each: each.name.startswith(EPOCH)):
                 path.rename(folder / JOURNAL / path.name)
             flush(folder / JOURNAL)
@@ -83,7 +91,7 @@ def go_back(
 
 def _write_journal(recovered: Recovered, folder: Path, fresh: Path) -> None:
     """Write the records of a journal that begins with these versions, in a new epoch."""
-    elsewhere = {COPY: folder / f"{JOURNAL}.epoch"}
+    elsewhere = {COPY: folder / epoch_file(JOURNAL)}
     with contextlib.suppress(IslandsError):
         known = known_epochs(Slots(RealDisk(folder / JOURNAL, None, elsewhere))).epochs
         recovered.durable.epoch = max(recovered.durable.epoch, *known, 0)
@@ -101,20 +109,23 @@ def _write_journal(recovered: Recovered, folder: Path, fresh: Path) -> None:
         slots.write(name, durable.sequence, encode(durable), version, arrays)
 
 
-def _set_aside(folder: Path, manifest: Manifest) -> None:
-    """Move what came after a checkpoint out of the way of what comes now."""
+def _set_aside_later(stored: Store, manifest: Manifest) -> None:
+    """Set aside the run's checkpoints that came after this one."""
+    for name, each in held(stored).items():
+        another = isinstance(each, Manifest) and each.origin != manifest.origin
+        if age_of(name) > manifest.age and not another:
+            stored.set_aside(name)
+
+
+def _set_aside(folder: Path) -> None:
+    """Move the journal and the results of before out of the way of what comes now."""
     aside = next(path for n in count(1) if not (path := folder / ASIDE / str(n)).exists())
     make_private(aside / JOURNAL)
     for path in sorted((folder / JOURNAL).iterdir()):
-        if path.name != "lock":
+        if path.name != JOURNAL_LOCK:
             path.rename(aside / JOURNAL / path.name)
     for name in ENDED:
         if (folder / name).exists():
             (folder / name).rename(aside / name)
-    later = FolderStore(folder / CHECKPOINTS)
-    for name in later.names():
-        if age_of(name) > manifest.age:
-            make_private(aside / CHECKPOINTS)
-            (later.folder / name).rename(aside / CHECKPOINTS / name)
     flush(aside)
     flush(folder)

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from islands.files.run_files import PLAN_FILE, SPEC_FILE
 from islands.files.whole_files import open_plain, parts_of, replace_file, sealed
 from islands.keeping.catalogue import held, outdated, whole_ones
 from islands.keeping.manifest import (
@@ -35,7 +36,7 @@ from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import Checkpointed, CopyFailed
 from islands.settings.groups import CheckpointOptions
 from islands.settings.quantities import size
-from islands.settings.run_spec import PLAN_FILE, SPEC_FILE, RunPlan, RunSpec
+from islands.settings.run_spec import RunPlan, RunSpec
 from islands.syncer.journal import JOURNAL, Follower, Journal
 from islands.syncer.journal import decode as decode_books
 from messaging.clock import Clock, MonotonicClock, WallClock

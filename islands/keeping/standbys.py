@@ -19,6 +19,7 @@ from types import MappingProxyType
 import msgspec
 
 from islands.files.disk import DiskFile
+from islands.files.run_files import STANDBYS_FILE
 from islands.files.whole_files import read_sealed, write_sealed
 from islands.protocol.errors import DamagedError, DiskError
 from islands.protocol.messages.standby import Follow, PieceHeld, RecordPiece
@@ -32,9 +33,6 @@ WINDOW = 32
 
 WAITING_MAX = 256
 """Most files that are open for one standby."""
-
-STANDBYS_FILE = "standbys.json"
-"""In the folder of a syncer: the addresses of its standbys, by name."""
 
 NONE_FOLLOWS = "no standby follows, and durability is mirrored: nothing is merged until one does"
 

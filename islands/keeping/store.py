@@ -7,6 +7,7 @@ import fcntl
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from io import BufferedReader, RawIOBase
 from math import inf
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
@@ -17,7 +18,11 @@ from islands.keeping.manifest import FILE_NAME, MANIFEST, NAME, UNFINISHED, age_
 from islands.protocol.errors import DiskError, UserError
 
 if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
     from fsspec import AbstractFileSystem
+
+ASIDE = "set_aside"
+"""Folder, in a store, of the checkpoints that a run left when it went back to an earlier one."""
 
 
 class Store(Protocol):
@@ -40,6 +45,9 @@ class Store(Protocol):
 
     def remove(self, name: str) -> bool:
         """Remove a checkpoint unless somebody reads it; return whether it is gone."""
+
+    def set_aside(self, name: str) -> None:
+        """Move a checkpoint out of the list of names, where it can still be read."""
 
     def reading(self, name: str) -> AbstractContextManager[None]:
         """Keep a checkpoint from being removed meanwhile, as far as the store can do so."""
@@ -107,6 +115,13 @@ class FolderStore:
                 folder.rmdir()
         return True
 
+    def set_aside(self, name: str) -> None:
+        with self._told("set aside"):
+            make_private(self.folder / ASIDE)
+            (self.folder / name).rename(self.folder / ASIDE / name)
+            flush(self.folder / ASIDE)
+            flush(self.folder)
+
     @contextmanager
     def reading(self, name: str) -> Iterator[None]:
         with open_plain(self.folder / name / MANIFEST) as held:
@@ -136,24 +151,22 @@ class RemoteStore:
 
     def names(self) -> list[str]:
         with self._told("listed") as files:
-            files.invalidate_cache()
-            held = files.ls(self._root, detail=False) if files.exists(self._root) else []
-        names = (str(path).rstrip("/").rpartition("/")[2] for path in held)
-        return sorted(filter(NAME.fullmatch, names), key=age_of)
+            return sorted(filter(NAME.fullmatch, _held(files, self._root)), key=age_of)
 
     def open(self, name: str, file: str) -> IO[bytes] | None:
         with self._told("read") as files:
-            path = f"{self._root}/{name}/{file}"
-            found: IO[bytes] | None = files.open(path, "rb") if files.exists(path) else None
-            return found
+            try:
+                found = files.open(f"{self._root}/{name}/{file}", "rb")
+            except FileNotFoundError:
+                return None
+            return BufferedReader(_Reading(found))
 
     def free_bytes(self) -> float:
         return inf
 
     def put(self, name: str, file: str, source: Path) -> None:
         with self._told("written") as files:
-            files.makedirs(f"{self._root}/{name}", exist_ok=True)
-            files.put_file(str(source), f"{self._root}/{name}/{file}")
+            files.put_file(str(source), f"{self._made(files, name)}/{file}")
 
     def finish(self, name: str, manifest: bytes) -> None:
         with self._told("written") as files:
@@ -163,19 +176,24 @@ class RemoteStore:
     def remove(self, name: str) -> bool:
         path = f"{self._root}/{name}"
         with self._told("removed") as files:
-            files.invalidate_cache()
-            if not files.exists(path):
-                return True
-            found = [str(each).rpartition("/")[2] for each in files.ls(path, detail=False)]
+            found = _held(files, path)
             if MANIFEST in found:
                 files.pipe_file(f"{path}/{UNFINISHED}", b"{}")
                 files.rm_file(f"{path}/{MANIFEST}")
-            for file in filter(FILE_NAME.fullmatch, found):
-                if file not in (MANIFEST, UNFINISHED):
+                found = [UNFINISHED, *found]
+            for file in sorted(found, key=lambda each: each == UNFINISHED):
+                if FILE_NAME.fullmatch(file) and file != MANIFEST:
                     files.rm_file(f"{path}/{file}")
-            if files.exists(f"{path}/{UNFINISHED}"):
-                files.rm_file(f"{path}/{UNFINISHED}")
         return True
+
+    def set_aside(self, name: str) -> None:
+        """Copy a checkpoint, its manifest last, and remove it where it was."""
+        with self._told("set aside") as files:
+            aside = self._made(files, f"{ASIDE}/{name}")
+            found = filter(FILE_NAME.fullmatch, _held(files, f"{self._root}/{name}"))
+            for file in sorted(found, key=lambda each: each == MANIFEST):
+                files.cp_file(f"{self._root}/{name}/{file}", f"{aside}/{file}")
+        self.remove(name)
 
     def reading(self, name: str) -> AbstractContextManager[None]:
         del name
@@ -183,6 +201,13 @@ class RemoteStore:
 
     def told(self, name: str) -> str:
         return f"{self._url}/{name}"
+
+    def _made(self, files: "AbstractFileSystem", name: str) -> str:
+        """Make a folder where there are folders; in an object store that would make a bucket."""
+        path = f"{self._root}/{name}"
+        if path.startswith("/"):
+            files.makedirs(path, exist_ok=True)
+        return path
 
     @contextmanager
     def _told(self, how: str) -> "Iterator[AbstractFileSystem]":
@@ -195,13 +220,47 @@ class RemoteStore:
             yield self._files
         except ImportError as error:
             raise UserError(
-                f"checkpoints at {self._url} cannot be {how}: {error}; install fsspec and the "
-                f"package that it needs for {self._scheme}://"
+                f"checkpoints at {self._url} cannot be {how}: {error}; install fsspec and what it "
+                f"needs for {self._scheme}://, such as pip install 'islands[s3]' for s3://"
             ) from error
         except ValueError as error:
             raise UserError(f"checkpoints at {self._url} cannot be {how}: {error}") from error
         except Exception as error:
-            raise DiskError(f"checkpoints at {self._url} cannot be {how}: {error!r}") from error
+            said = f"{error}" or repr(error)
+            raise DiskError(f"checkpoints at {self._url} cannot be {how}: {said}") from error
+
+
+def _held(files: "AbstractFileSystem", path: str) -> list[str]:
+    """Return the names of what is under a path, as it is now."""
+    files.invalidate_cache()
+    try:
+        held = files.ls(path, detail=False)
+    except FileNotFoundError:
+        return []
+    return [str(each).rstrip("/").rpartition("/")[2] for each in held]
+
+
+class _Reading(RawIOBase):
+    """A file of a store, whose errors are those of a file, of whatever class they were."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        with memoryview(buffer).cast("B") as room:
+            try:
+                part = self._file.read(len(room))
+            except Exception as error:
+                raise OSError(f"{error}" or repr(error)) from error
+            room[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def store_at(place: str | Path) -> Store:

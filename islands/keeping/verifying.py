@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from islands.files.disk import RealDisk
+from islands.files.run_files import epoch_file
 from islands.keeping.catalogue import held
 from islands.keeping.finding import Found, Restored, read
 from islands.keeping.manifest import Manifest
@@ -57,7 +58,7 @@ def faults_of_run(folder: Path) -> list[str]:
             found += [f"{folder / JOURNAL}: {file} is not whole" for file in journal.damaged]
             if recovered is not None:
                 found += [f"{folder / JOURNAL}: {fault}" for fault in _of_journal(recovered)]
-        if told is not None and recovered is None and (folder / f"{JOURNAL}.epoch").exists():
+        if told is not None and recovered is None and (folder / epoch_file(JOURNAL)).exists():
             found.append(f"{folder / JOURNAL} holds no whole version of all fragments")
     except IslandsError as error:
         found.append(str(error))

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from islands.files.run_files import FIGURES_FILE, SPEC_FILE, SUMMARY_FILE
 from islands.files.whole_files import read_plain, save
 from islands.page.site_files import single_page
 from islands.page.tapes import Entry, RunTapes
 from islands.protocol.errors import UserError
-from islands.run.records.figures import ABOUT, FIGURES_FILE, Curve, RunFigures, restored
+from islands.run.records.figures import ABOUT, Curve, RunFigures, restored
 from islands.run.records.run_curves import RunCurves, curves_of
 from islands.run.records.run_values import require_folder
-from islands.run.records.summary import SUMMARY_FILE
 from islands.run.run_status import LEARNERS_SHOWN, RunStatus, run_status_of
 from islands.settings.run_spec import RunPlan, RunSpec, read
 
@@ -140,7 +140,7 @@ def ended_run(folder: Path, at_s: float) -> EndedRun:
     require_folder(folder)
     held = read(folder)
     if held is None or not (folder / FIGURES_FILE).exists():
-        lacks = "run.json" if held is None else FIGURES_FILE
+        lacks = SPEC_FILE if held is None else FIGURES_FILE
         raise UserError(f"{folder} is not the folder of a run: it has no {lacks}")
     spec, plan = held
     wall_s, counted, _ = restored(folder)

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from islands.files.growing_files import older
+from islands.files.run_files import LOG_FILE, TAPE_FILE
 from islands.files.tailing import Position, Tail
 from islands.files.whole_files import open_plain
 from islands.protocol.tape import learner_entries as learners
@@ -158,7 +159,7 @@ class RunTapes:
     def __init__(self, folder: Path, newest_bytes: int = NEWEST_BYTES) -> None:
         self._folder = folder
         self._newest_bytes = newest_bytes
-        self._hub = GrowingTape(folder / "tape.jsonl", newest_bytes)
+        self._hub = GrowingTape(folder / TAPE_FILE, newest_bytes)
         self._own: dict[str, GrowingTape] = {}
         self._begun = False
 
@@ -177,7 +178,7 @@ class RunTapes:
 
     def read(self) -> list[Entry]:
         """Return the entries that came since the last call, in order; at first, the newest ones."""
-        for path in sorted(self._folder.glob("processes/*/tape.jsonl"))[:PROCESSES_MOST]:
+        for path in sorted(self._folder.glob(f"processes/*/{TAPE_FILE}"))[:PROCESSES_MOST]:
             self._own.setdefault(path.parent.name, GrowingTape(path, self._newest_bytes))
         own = [entry for tape in self._own.values() for entry in tape.read()]
         hub = [entry for entry in self._hub.read() if not self._is_copy(entry)]
@@ -196,7 +197,7 @@ class RunTapes:
 
 def log_before(folder: Path, before_s: float) -> Iterator[Entry]:
     """Yield the entries of the run's log, which has no merges, from before a time."""
-    for path in (older(folder / "run.log"), folder / "run.log"):
+    for path in (older(folder / LOG_FILE), folder / LOG_FILE):
         found = _tail(path, LOG_BYTES)
         for line in () if found is None else found[1].split(b"\n")[:-1]:
             try:

@@ -42,6 +42,7 @@ EXTRAS = {
     "jaxlib": "jax",
     "flax": "jax",
     "optax": "jax",
+    "orbax": "jax",
     "scipy": "jax",
     "torch": "torch",
     "matplotlib": "plots",

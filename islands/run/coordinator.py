@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from islands.actors.epochs import epoch_disk
 from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Context
+from islands.files.run_files import FINAL_FILE, HUB_FILE, KEY_FILE, SUMMARY_FILE
 from islands.files.whole_files import replace_file
 from islands.keeping.copies import copies_of
 from islands.keeping.standbys import addresses_in
@@ -46,17 +47,12 @@ from islands.protocol.tape.member_entries import ProcessEnded
 from islands.protocol.tape.process_entries import Damaged, ProcessBegan
 from islands.run.composition import Cluster, ClusterSpec
 from islands.run.hosting import process_runtime as runtime
-from islands.run.hosting.hub_address import (
-    HUB_FILE,
-    HubAddress,
-    read_hub_address,
-    write_hub_address,
-)
+from islands.run.hosting.hub_address import HubAddress, read_hub_address, write_hub_address
 from islands.run.hosting.revocations import read_revoked, revoke
 from islands.run.hosting.successor import refuse_if_succeeded
-from islands.run.records.model_files import FINAL_FILE, read_values
+from islands.run.records.model_files import read_values
 from islands.run.records.run_folder import RunFolder
-from islands.run.records.summary import SUMMARY_FILE, Summary, SyncerShare, as_json, summarise
+from islands.run.records.summary import Summary, SyncerShare, as_json, summarise
 from islands.run.roles import hooks_of, journal_disk, make_observer, make_syncer, read_initial
 from islands.run.run_claim import Claim, kept_files, released_on_failure, restore_files
 from islands.run.run_end import GOODBYE_S
@@ -192,8 +188,7 @@ class Coordinator:
         self.network.judge = lambda token: self._invitations.judge(token, WallClock().now_s())
         connecting = settings.connecting
         self.key_file = runtime.key_file_of(settings.folder, connecting, settings.key_file)
-        if settings.key_file is None:
-            runtime.make_secret(self.key_file)
+        self._mended = runtime.keep_key(self.key_file) if settings.key_file is None else []
         begun = claim.plan.begun
         self._credentials = runtime.credentials_of(self.spec.settings.run, self.key_file, begun)
         self._invitations = Invitations(
@@ -265,7 +260,7 @@ class Coordinator:
 
     async def _open(self) -> None:
         self._began_s = asyncio.get_running_loop().time()
-        lost = not_whole(self.settings.folder)
+        lost = [*not_whole(self.settings.folder), *self._mended]
         await self._refuse_if_succeeded()
         if self.claim.changed:
             runtime.say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
@@ -292,7 +287,7 @@ class Coordinator:
         await self._bind(earlier)
         token_file = self.settings.connecting.token_file
         token = runtime.token_of(self.settings.connecting)
-        inside = self.key_file == self.settings.folder / runtime.KEY_FILE
+        inside = self.key_file == self.settings.folder / KEY_FILE
         address = HubAddress(
             self.network.url(SUPERVISOR),
             self.spec.settings.run,

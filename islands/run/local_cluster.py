@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from islands.actors.ports import Launcher, ProcessEnd
+from islands.files.run_files import TOKEN_FILE
 from islands.model.interfaces import Workload
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.addresses import split_address
@@ -18,7 +19,7 @@ from islands.protocol.supervisor.state import LEARNERS
 from islands.run.coordinator import Coordinator, CoordinatorSettings
 from islands.run.hosting.child_processes import ProcessLauncher
 from islands.run.hosting.process_output import LIMIT_BYTES
-from islands.run.hosting.process_runtime import TOKEN_FILE, make_secret, token_of
+from islands.run.hosting.process_runtime import make_secret, token_of
 from islands.run.run_claim import Claim
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.tasks.factory import task_words

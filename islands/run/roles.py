@@ -18,6 +18,7 @@ from islands.actors.ports import ThreadWorker
 from islands.actors.role_actor import Context
 from islands.files.disk import Disk, RealDisk
 from islands.files.folder_lock import lock_folder
+from islands.files.run_files import FINAL_FILE, JOURNAL_LOCK
 from islands.layout.leaves import Layout
 from islands.model.evaluation import EvaluateValues, Judged
 from islands.numerics.codecs import warm_up as load_loops
@@ -30,9 +31,8 @@ from islands.protocol.identities import SYNCER, FinalVersions
 from islands.protocol.membership import Credentials
 from islands.protocol.syncer.versions import waits_s
 from islands.protocol.tape import process_entries
-from islands.run.records.model_files import FINAL_FILE, metadata_of, read_values, write_model
+from islands.run.records.model_files import metadata_of, read_values, write_model
 from islands.run.records.summary import share_of
-from islands.run.run_claim import JOURNAL_LOCK
 from islands.settings.run_spec import RunSpec
 from islands.syncer.actor import SyncerActor
 from islands.syncer.journal import JOURNAL, Follower

@@ -9,17 +9,22 @@ from pathlib import Path
 from typing import IO
 
 from islands.files.folder_lock import lock_folder, make_private
+from islands.files.run_files import (
+    HUB_FILE,
+    HUB_LOCK,
+    KEY_FILE,
+    PLAN_FILE,
+    SPEC_FILE,
+    TOKEN_FILE,
+    epoch_file,
+)
 from islands.files.whole_files import replace_file
 from islands.model.interfaces import Workload
 from islands.protocol.errors import DamagedError, UserError
-from islands.run.hosting.hub_address import HUB_FILE
-from islands.run.hosting.process_runtime import KEY_FILE, TOKEN_FILE
-from islands.settings.run_spec import MEND, PLAN_FILE, SPEC_FILE, RunPlan, RunSpec, read
+from islands.settings.run_spec import MEND, RunPlan, RunSpec, read
 from islands.settings.wire_limits import check_told, limits_of
 from islands.syncer.journal import JOURNAL
 
-LOCK_FILE = "hub.lock"
-JOURNAL_LOCK = "lock"
 ROLES = (JOURNAL, "supervisor")
 """Folders of the roles that count their starts as epochs."""
 BEGINNING = (SPEC_FILE, PLAN_FILE, HUB_FILE, KEY_FILE, TOKEN_FILE)
@@ -105,7 +110,7 @@ def claim_folder(
     check_plan(spec, plan)
     made = not folder.exists()
     with contextlib.ExitStack() as unless_settled:
-        lock = unless_settled.enter_context(lock_folder(folder, LOCK_FILE, "hub"))
+        lock = unless_settled.enter_context(lock_folder(folder, HUB_LOCK, "hub"))
         if read(folder) != earlier:
             raise UserError(
                 f"the folder {folder} was taken by another hub just now; choose another"
@@ -134,7 +139,7 @@ def check_plan(spec: RunSpec, plan: RunPlan) -> None:
 def require_room(folder: Path, start_from: Path | None) -> None:
     """Check that a new run can begin in a folder, whatever its plan."""
     for role in ROLES:
-        if (folder / f"{role}.epoch").exists():
+        if (folder / epoch_file(role)).exists():
             raise DamagedError(
                 f"{folder} holds the {role} of a run, but {SPEC_FILE} and {PLAN_FILE} are missing; "
                 f"{MEND}"

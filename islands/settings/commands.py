@@ -14,7 +14,7 @@ from islands.protocol.errors import SettingsError
 from islands.protocol.invitations import DAYS_MAX, Invited, wrong_person
 from islands.protocol.settings.addresses import hub_urls
 from islands.protocol.settings.presets import Preset
-from islands.protocol.settings.setting import Setting, ranged
+from islands.protocol.settings.setting import Setting, make_choices, ranged
 from islands.settings.groups import (
     DEFAULT_TASK,
     FLAT,
@@ -393,25 +393,50 @@ class GenerateOptions(ModelOptions):
             raise SettingsError("prompt is empty; it must be a text to continue")
 
 
+class ExportForm(StrEnum):
+    """One file of safetensors, a folder of them with an index, or a checkpoint of Orbax."""
+
+    FILE = "file"
+    FOLDER = "folder"
+    ORBAX = "orbax"
+
+
+class ExportType(StrEnum):
+    """The type of the exported values; `model`: of each the one that the learners have."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+    MODEL = "model"
+
+
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """`islands model export`: writes the newest published values of a run to one file.
+    """`islands model export`: writes the newest published values of a run to a file or a folder.
 
     Args:
         folder: folder of the run.
-        file: the .safetensors file to write.
+        file: the .safetensors file to write; for the other forms the folder to make.
+        form: one file; a folder with a file for each key at the top of the model's tree and an
+            index; or a folder that Orbax reads as nested dictionaries.
+        dtype: type of the values; model is that of the task's own.
         overwrite: whether to replace a file that exists.
     """
 
     folder: Path | None = field(default=None, metadata=POSITIONAL)
     file: Path | None = field(default=None, metadata=POSITIONAL)
+    form: ExportForm = ExportForm.FILE
+    dtype: ExportType = ExportType.FLOAT32
     overwrite: bool = False
 
     def __post_init__(self) -> None:
+        make_choices(self)
         named(self.folder)
-        if self.file is None or self.file.suffix != ".safetensors":
+        one = self.form is ExportForm.FILE
+        if self.file is None or (one and self.file.suffix != ".safetensors"):
             shown = "not set" if self.file is None else self.file
-            raise SettingsError(f"file is {shown}; it must be a .safetensors file to write")
+            must = "a .safetensors file to write" if one else "a folder to make"
+            raise SettingsError(f"file is {shown}; it must be {must}")
 
 
 class Over(StrEnum):

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from islands.files.folder_lock import make_private
-from islands.files.whole_files import read_sealed, write_sealed
+from islands.files.run_files import PLAN_FILE, SPEC_FILE
+from islands.files.spare_files import read_either, spare_of, write_twice
+from islands.files.whole_files import read_sealed
 from islands.layout.leaves import Layout, layout_of
 from islands.protocol.errors import DamagedError, RefusedError, UserError, unusable
 from islands.protocol.settings.choices import Precision
@@ -20,10 +21,6 @@ from islands.protocol.settings.run import RunSettings
 from islands.protocol.settings.setting import facts_of
 from islands.settings.groups import OWN_LOOP, RunFile, put
 
-SPEC_FILE = "run.json"
-PLAN_FILE = "plan.json"
-SPARE = "spare"
-"""Folder of a second copy of both, in the run's."""
 MEND = "restore it from a copy, or begin a run in another folder"
 
 
@@ -167,10 +164,8 @@ def write(folder: Path, spec: RunSpec, plan: RunPlan) -> None:
         PLAN_FILE: plan.encode(),
     }
     try:
-        for place in (folder, folder / SPARE):
-            make_private(place)
-            for name, content in contents.items():
-                write_sealed(place / name, content)
+        for name, content in contents.items():
+            write_twice(folder / name, content)
     except OSError as error:
         raise unusable(f"the run folder {folder} cannot be written", error) from error
 
@@ -181,7 +176,7 @@ def read(folder: Path) -> tuple[RunSpec, RunPlan] | None:
     None if it holds no run.
     """
     try:
-        spec, plan = _whole(folder, SPEC_FILE), _whole(folder, PLAN_FILE)
+        spec, plan = read_either(folder / SPEC_FILE), read_either(folder / PLAN_FILE)
     except DamagedError as error:
         raise DamagedError(f"{error}; {MEND}") from error
     if spec is not None and plan is not None:
@@ -200,20 +195,6 @@ def not_whole(folder: Path) -> list[str]:
             whole = read_sealed(folder / name) is not None
         except DamagedError:
             whole = False
-        if not whole and (folder / SPARE / name).exists():
+        if not whole and spare_of(folder / name).exists():
             found.append(name)
     return found
-
-
-def _whole(folder: Path, name: str) -> bytes | None:
-    try:
-        found = read_sealed(folder / name)
-    except DamagedError:
-        try:
-            spare = read_sealed(folder / SPARE / name)
-        except DamagedError:
-            spare = None
-        if spare is None:
-            raise
-        return spare
-    return read_sealed(folder / SPARE / name) if found is None else found

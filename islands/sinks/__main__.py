@@ -20,11 +20,12 @@ from pathlib import Path
 import msgspec
 
 from islands.files.folder_lock import lock_folder
+from islands.files.run_files import METRICS_FILE, SUMMARY_FILE
 from islands.files.tailing import Tail
 from islands.files.whole_files import read_plain
 from islands.protocol.errors import DONE, FAILED, IslandsError, missing_package, not_installed
 from islands.sinks import SINKS
-from islands.sinks.sink import METRICS, RunFacts, Sink, rows_in, sink_folder
+from islands.sinks.sink import RunFacts, Sink, rows_in, sink_folder
 
 PAUSE_S = 1.0
 SLOW_S = 60.0
@@ -70,7 +71,7 @@ def send(name: str, folder: Path, say: Callable[[str], object], *, follow: bool)
         patience = _Patience(name, say)
         with patience.over():
             sink: Sink = import_module(f"islands.sinks.{name}_sink").start(RunFacts.of(folder))
-        tail = Tail(folder / METRICS, place / f"{name}.json")
+        tail = Tail(folder / METRICS_FILE, place / f"{name}.json")
         ended = False
         while not ended:
             ended = not follow or _closed(PAUSE_S)
@@ -78,7 +79,7 @@ def send(name: str, folder: Path, say: Callable[[str], object], *, follow: bool)
                 with patience.over():
                     sink.record(rows_in(lines))
                 tail.keep()  # a sink that dies before is given these again
-        summary = folder / "summary.json"
+        summary = folder / SUMMARY_FILE
         with patience.over():
             sink.end(msgspec.json.decode(read_plain(summary)) if summary.exists() else None)
 

@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from islands.files.run_files import PLAN_FILE, SETTINGS_FILE
 from islands.files.whole_files import read_plain
 
 Row = Mapping[str, object]
 
-METRICS = "metrics.jsonl"
 RUN = "run"
 """In place of a learner's name: the run, over all learners."""
 STEP_CURVES = (
@@ -60,9 +60,9 @@ class RunFacts:
     @staticmethod
     def of(folder: Path) -> "RunFacts":
         """Read the facts of the run in a folder."""
-        told = msgspec.json.decode(read_plain(folder / "settings.json"), type=dict[str, object])
+        told = msgspec.json.decode(read_plain(folder / SETTINGS_FILE), type=dict[str, object])
         settings, name = dict(flat(told)), str(told["run"])
-        plan = folder / "plan.json"
+        plan = folder / PLAN_FILE
         begun = str(msgspec.json.decode(read_plain(plan))["begun"]) if plan.exists() else ""
         return RunFacts(name, f"{name}-{begun}" if begun else name, folder, settings)
 

@@ -47,7 +47,7 @@ BAD = ("ANEW", "LIVELOCK", "SILENT")
 NAMED_AS = {
     "journal": "the journal is gone",
     "journal.epoch": "epoch.c",
-    "key": "the run's key is not",
+    "key": "key (written again)",
     "supervisor": "epoch.a.safetensors",
     "supervisor.epoch": "epoch.c",
     "token": "the run's token is not",

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.files.disk import RealDisk
+from islands.layout.leaves import Layout
 from islands.model.workload import load_workload
 from islands.protocol.identities import Version
 from islands.protocol.settings.run import RunSettings
@@ -27,10 +28,15 @@ SPEC = RunSpec(RunSettings(run="mine", fragments=2), TASK, {"width": WIDTH})
 class KilledRun:
     """A run whose hub was killed: its journal is all that tells its values."""
 
-    def __init__(self, folder: Path, spec: RunSpec = SPEC) -> None:
+    def __init__(self, folder: Path, spec: RunSpec = SPEC, layout: Layout | None = None) -> None:
+        """Plan the run from its task, unless it has a layout of its own."""
         self.folder = folder
         self.spec = spec
-        self.plan: RunPlan = load_workload(spec, allowed=["tests"]).plan(spec.settings)
+        self.plan = (
+            load_workload(spec, allowed=["tests"]).plan(spec.settings)
+            if layout is None
+            else RunPlan(layout, shards=4)
+        )
         write(folder, spec, self.plan)
         count = len(self.plan.layout.fragments)
         self._journal = Journal(RealDisk(folder / "journal"), count)

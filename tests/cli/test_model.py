@@ -11,12 +11,15 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import orbax.checkpoint
 import pytest
 from jaxtyping import PyTree
 
 import islands
 from islands.cli.__main__ import main
 from islands.cli.newest_values import show_text
+from islands.layout.fragments import plan
+from islands.layout.leaves import Leaf
 from islands.protocol.identities import FinalVersions, Version
 from islands.protocol.settings.run import RunSettings
 from islands.run.hosting.hub_address import HubAddress, write_hub_address
@@ -302,6 +305,71 @@ def test_the_file_holds_the_values_and_what_they_are(
     assert sorted(tmp_path.iterdir()) == [file, run.folder]
 
 
+LEAVES = [
+    Leaf("encoder/0/w", (4, 3), "bfloat16"),
+    Leaf("encoder/1/w", (3,)),
+    Leaf("head", (2,), "float16"),
+    Leaf("state:mean", (3,)),
+]
+
+
+@pytest.fixture
+def nested(tmp_path: Path) -> KilledRun:
+    """A run whose model has a tree, a state, and types of its own."""
+    run = KilledRun(tmp_path / "run", layout=plan(LEAVES, count=2, min_piece_bytes=4))
+    chance = np.random.default_rng(1)
+    drawn = {leaf.path: chance.normal(size=leaf.shape) for leaf in LEAVES}
+    run.publish_all(3, {name: array.astype(np.float32) for name, array in drawn.items()})
+    return run
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "model"])
+@pytest.mark.parametrize("form", ["file", "folder", "orbax"])
+def test_every_form_holds_the_same_values_in_the_type_that_was_asked_for(
+    nested: KilledRun, tmp_path: Path, form: str, dtype: str
+) -> None:
+    out = tmp_path / ("model.safetensors" if form == "file" else "out")
+    assert model("export", nested, str(out), "--form", form, "--dtype", dtype) == 0
+    if form == "orbax":
+        with orbax.checkpoint.StandardCheckpointer() as reader:
+            tree = reader.restore(out)
+            about = reader.metadata(out).custom_metadata
+        assert set(tree) == {"params", "state"}
+        flat, _ = jax.tree_util.tree_flatten_with_path(tree["params"])
+        found = {path_of(keys): np.asarray(array) for keys, array in flat}
+        found["state:mean"] = np.asarray(tree["state"]["mean"])
+        assert about["run"] == "mine"
+    elif form == "folder":
+        index = json.loads((out / "model.safetensors.index.json").read_text())["weight_map"]
+        assert sorted({*index.values()}) == [
+            "encoder.safetensors",
+            "head.safetensors",
+            "state.safetensors",
+        ]
+        found = {name: islands.load(out / file)[name] for name, file in index.items()}
+        assert islands.described(out / "head.safetensors")["run"] == "mine"
+    else:
+        found = islands.load(out)
+    whole = newest_values(nested.folder).arrays
+    assert found.keys() == whole.keys()
+    for leaf in LEAVES:
+        wanted = whole[leaf.path].astype(leaf.dtype if dtype == "model" else dtype)
+        assert found[leaf.path].dtype == wanted.dtype
+        np.testing.assert_array_equal(found[leaf.path], wanted)
+    assert sorted(tmp_path.iterdir()) == sorted([out, nested.folder])
+
+
+def test_a_value_that_a_type_cannot_hold_is_named(
+    nested: KilledRun, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    large = {leaf.path: np.full(leaf.shape, 7e4, np.float32) for leaf in LEAVES}
+    nested.publish_all(4, large)
+    file = tmp_path / "model.safetensors"
+    told = refused("model", "export", str(nested.folder), str(file), "--dtype", "float16")
+    assert "encoder/0/w holds 70000, which float16 cannot hold" in told
+    assert not file.exists()
+
+
 def test_a_file_that_exists_stays(
     killed: KilledRun, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
@@ -326,6 +394,9 @@ def test_a_file_that_exists_stays(
         ("export x y.npz", "file is y.npz; it must be a .safetensors file"),
         ("export x y.safetensors", "there is no folder x"),
         ("export x none/y.safetensors", "there is no folder none"),
+        ("export x --form orbax", "file is not set; it must be a folder to make"),
+        ("export x file --form folder", "file exists; choose another name"),
+        ("export x y.safetensors --dtype int8", "dtype is int8"),
         ("generate", "folder is not set"),
         ("generate x", "prompt is empty"),
         ("generate x --prompt a --count 0", "count is 0; it must be at least 1"),

@@ -19,13 +19,14 @@ from islands.engines.engine import Island, Job, JobState
 from islands.engines.launcher import RECORDS_FILE, EngineLauncher, Host, Records, records_in
 from islands.engines.needs import Needs
 from islands.engines.placing import Placement, Placements
+from islands.files.run_files import FIGURES_FILE
 from islands.files.whole_files import read_sealed, write_sealed
 from islands.lab.world.inline import InlineWorker
 from islands.protocol.errors import UserError
 from islands.protocol.identities import Role, Status
 from islands.protocol.messages.control import StepFigures
 from islands.protocol.tape.member_entries import Admitted, Evicted, Left, Recognised, StatusChanged
-from islands.run.records.figures import FIGURES_FILE, LearnerFigures, RunFigures
+from islands.run.records.figures import LearnerFigures, RunFigures
 from islands.run.records.run_folder import RunFolder
 from islands.settings.run_spec import write
 from tests.costs.test_prices import prices_of

@@ -4,11 +4,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from islands.files.run_files import SUMMARY_FILE
 from islands.protocol.identities import Role, Status
 from islands.protocol.tape.kinds import read
 from islands.protocol.tape.member_entries import Admitted, Evicted, Killed, Left, StatusChanged
 from islands.protocol.tape.round_entries import Closing, Merged
-from islands.run.records.summary import SUMMARY_FILE
 
 START_S = 30.0
 """A learner that was never merged counts as left out from so long after its admission."""

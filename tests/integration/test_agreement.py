@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from islands.cli.parsing import parse
 from islands.cli.run import make_hub
+from islands.files.run_files import METRICS_FILE as SENT
 from islands.files.tailing import Tail
 from islands.lab.faults.proxy import HOST, free_port
 from islands.metrics.catalogue import BY_NAME
@@ -34,7 +35,6 @@ from islands.protocol.settings.run import Timing
 from islands.run.coordinator import Coordinator
 from islands.run.records.figures import restored
 from islands.settings.host import RunOptions
-from islands.sinks.sink import METRICS as SENT
 from islands.sinks.sink import points_in, rows_in, totals_of
 from tests.integration.programs import (
     LIMIT_S,

@@ -12,17 +12,19 @@ import pytest
 from islands.cli import invite
 from islands.cli.control import ask, target_of, tell
 from islands.cli.parsing import Common
+from islands.files.run_files import REVOKED_FILE
 from islands.model.workload import load_workload
 from islands.protocol.errors import RefusedError, SettingsError, UserError
 from islands.protocol.identities import OPERATOR, SUPERVISOR, Role
-from islands.protocol.invitations import Invited
+from islands.protocol.invitations import Invitations, Invited
+from islands.protocol.membership import Credentials
 from islands.protocol.messages.control import Command, CommandAnswer, Verb
 from islands.protocol.messages.membership import Evicted, Join, Joined, Refused
 from islands.protocol.messages.registry import MESSAGE_TYPES, PROTOCOL
 from islands.protocol.settings.run import RunSettings
 from islands.run.coordinator import Coordinator, CoordinatorSettings
 from islands.run.hosting.process_runtime import network_of, token_of
-from islands.run.hosting.revocations import REVOKED_FILE, read_revoked
+from islands.run.hosting.revocations import read_revoked, revoke
 from islands.run.run_claim import claim_folder
 from islands.settings.commands import InviteOptions, OperatorOptions
 from islands.settings.groups import ConnectOptions, ListenOptions
@@ -335,6 +337,16 @@ def test_damaged_revocations_admit_nobody(text: str, tmp_path: Path) -> None:
     (tmp_path / REVOKED_FILE).write_text(text)
     with pytest.raises(UserError, match=r"revoked\.json is damaged, so it is not known whose"):
         read_revoked(tmp_path)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"{")])
+def test_damaged_revocations_are_those_of_their_copy(
+    damage: Callable[[Path], object], tmp_path: Path
+) -> None:
+    invitations = Invitations("run", Credentials("run", b"a key for the tests alone"))
+    assert revoke(invitations, tmp_path, "ana")[1] == ""
+    damage(tmp_path / REVOKED_FILE)
+    assert read_revoked(tmp_path) == invitations.revoked != {}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import CopyFailed, Mirrored
 from islands.settings.run_spec import read
 from islands.syncer.journal import JOURNAL, Journal
+from tests.integration.small_disk import small_disk, unavailable
 from tests.keeping.test_checkpoints import FRAGMENTS, PLAN, SPEC, Run, values_in
 
 
@@ -68,6 +69,26 @@ def test_a_record_waits_for_a_copy_that_fails(tmp_path: Path) -> None:
     both.commit(2)
     both.close()
     assert values_in(both.other) == values_in(both.run.folder)
+    assert [type(entry) for entry in both.news] == [CopyFailed, Mirrored]
+
+
+NO_MOUNT = unavailable()
+
+
+@pytest.mark.skipif(NO_MOUNT is not None, reason=NO_MOUNT or "")
+def test_a_full_mirror_is_told_once_and_waited_for(tmp_path: Path) -> None:
+    both = Mirrors(tmp_path, waits=True)
+    with small_disk(both.other, 2**20) as disk:
+        disk.fill()
+        both.run.commit(1)
+        for _ in range(3):
+            with pytest.raises(DiskError, match=r"the copy in .* fails: .*No space left"):
+                both.mirror.follow(both.run.journal)
+        disk.empty()
+        both.mirror.follow(both.run.journal)
+        both.commit(2)
+        both.close()
+        assert values_in(both.other) == values_in(both.run.folder)
     assert [type(entry) for entry in both.news] == [CopyFailed, Mirrored]
 
 

@@ -8,17 +8,13 @@ from pathlib import Path
 import pytest
 
 from islands.actors.epochs import epoch_disk, take_epoch
+from islands.files.run_files import HUB_FILE
 from islands.files.slots import Slots
 from islands.model.workload import load_workload
 from islands.protocol.errors import DamagedError, UserError
 from islands.protocol.settings.run import RunSettings
 from islands.run.coordinator import Coordinator, CoordinatorSettings
-from islands.run.hosting.hub_address import (
-    HUB_FILE,
-    HubAddress,
-    read_hub_address,
-    write_hub_address,
-)
+from islands.run.hosting.hub_address import HubAddress, read_hub_address, write_hub_address
 from islands.run.hosting.process_runtime import credentials_of
 from islands.run.local_cluster import dialled, listening_words
 from islands.run.run_claim import BEGINNING, ROLES, claim_folder, kept_files, restore_files

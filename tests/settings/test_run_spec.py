@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from islands.files.run_files import SPARE
 from islands.lab.toys.toy_workload import Sleeping
 from islands.protocol.errors import DamagedError, RefusedError, UserError
 from islands.protocol.settings.choices import Precision
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.run import RunSettings, Timing
 from islands.protocol.settings.setting import facts_of
-from islands.settings.run_spec import SPARE, RunPlan, RunSpec, not_whole, read, write
+from islands.settings.run_spec import RunPlan, RunSpec, not_whole, read, write
 
 SPEC = RunSpec(
     RunSettings(

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from islands.files.growing_files import older
+from islands.files.run_files import METRICS_FILE
 from islands.files.tailing import AT_ONCE_BYTES, Tail
-from islands.sinks.sink import METRICS, points_of, rows_in
+from islands.sinks.sink import points_of, rows_in
 
 
 class Growing:
@@ -15,7 +16,7 @@ class Growing:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.path = folder / METRICS
+        self.path = folder / METRICS_FILE
         self.written: list[int] = []
         self.seen: list[object] = []
         self.begin()

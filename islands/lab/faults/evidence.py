@@ -14,6 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from islands.files.growing_files import older
+from islands.files.run_files import FINAL_FILE, TAPE_FILE
 from islands.files.tape_writing import HEAD
 from islands.lab.checker.evidence import Limits
 from islands.lab.faults.fault import FaultKind, Injected
@@ -36,7 +37,7 @@ from islands.protocol.tape.simulation_entries import (
     ProcessKilled,
 )
 from islands.run.hosting.process_output import CODE_UNKNOWN
-from islands.run.records.model_files import FINAL_FILE, read_values
+from islands.run.records.model_files import read_values
 from islands.settings.run_spec import RunPlan, RunSpec
 from messaging.codec.tensors import as_buffer, digest
 
@@ -49,10 +50,10 @@ MAILBOX_MOST = 2**31
 def lines_of(folder: Path, learners: Iterable[str]) -> list[Line]:
     """Read all tapes of a run's folder; times are the loop's, and in order."""
     hub = (SUPERVISOR, HUB, OBSERVER)  # the rest are copies of what other processes recorded
-    central = [line for line in _tape(folder / "tape.jsonl", HUB) if line.actor in hub]
+    central = [line for line in _tape(folder / TAPE_FILE, HUB) if line.actor in hub]
     ordered = [(line.at_s, 0, line) for line in central]
     for rank, name in [(1, SYNCER), *((2, name) for name in learners)]:
-        own = _tape(folder / "processes" / name / "tape.jsonl", name)
+        own = _tape(folder / "processes" / name / TAPE_FILE, name)
         ordered += [(line.at_s, rank + isinstance(line.entry, MomentsTaken), line) for line in own]
     ordered.sort(key=lambda item: item[:2])
     return [line for _, _, line in ordered]

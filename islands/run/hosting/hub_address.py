@@ -5,10 +5,9 @@ from pathlib import Path
 
 import msgspec
 
+from islands.files.run_files import HUB_FILE
 from islands.files.whole_files import read_sealed, write_sealed
 from islands.protocol.errors import DamagedError, UserError
-
-HUB_FILE = "hub.json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,15 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from islands.actors.role_actor import Context, RoleActor
 from islands.files.folder_lock import make_private
 from islands.files.growing_files import Spool
+from islands.files.run_files import KEY_FILE, TAPE_FILE
+from islands.files.spare_files import read_spare, spare_of, write_spare
 from islands.files.tape_writing import FileTape, Tape
+from islands.files.whole_files import replace_file
 from islands.protocol.errors import FULL_OR_FAILING, IslandsError, UserError, unusable
 from islands.protocol.invitations import parted
 from islands.protocol.membership import Credentials
@@ -37,8 +42,6 @@ from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Keyring, Secret, client_tls, server_tls
 from messaging.websocket.settings import WebsocketSettings
 
-TOKEN_FILE = "token"  # noqa: S105  the name of a file
-KEY_FILE = "key"
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that ask a process to end in order; SIGHUP ignored at the start, as under `nohup`, stays
 so."""
@@ -183,7 +186,7 @@ def key_file_of(folder: Path, connecting: ConnectOptions, named: Path | None = N
     inside, token = folder / KEY_FILE, connecting.token_file
     if named is not None:
         return named
-    if token is None or inside.exists():
+    if token is None or inside.exists() or spare_of(inside).exists():
         return inside
     path = token.absolute().with_name(f"{token.name}.{KEY_FILE}")
     apart = path.parent != folder.absolute() and os.access(path.parent, os.W_OK)
@@ -197,13 +200,45 @@ def make_secret(path: Path) -> None:
         Secret.generate().write(path)
 
 
+class _Key(msgspec.Struct):
+    key: bytes
+
+
+def keep_key(path: Path) -> list[str]:
+    """Make a run's key unless there is one; return its name if it was written again.
+
+    Its copy tells what it was: to replace a key, remove both.
+    """
+    kept = _spare_key(path)
+    try:
+        if kept is None:
+            make_secret(path)
+            write_spare(path, msgspec.json.encode(_Key(path.read_bytes().strip())))
+        elif not path.exists() or path.read_bytes().strip() != kept:
+            replace_file(path, kept + b"\n", private=True)
+            return [path.name]
+    except OSError as error:
+        raise unusable(f"the run's key {path} cannot be kept", error) from error
+    return []
+
+
+def _spare_key(path: Path) -> bytes | None:
+    content = read_spare(path)
+    return None if content is None else msgspec.json.decode(content, type=_Key).key
+
+
+def key_in(path: Path) -> bytes:
+    """Read a key, from its copy if there is a whole one: a bit of the file may have flipped."""
+    return _spare_key(path) or path.read_bytes().strip()
+
+
 def credentials_of(run_name: str, path: Path, begun: str = "") -> Credentials:
     """Read the key in a file, and return the credentials that sign and check with it.
 
     `begun` is the beginning of the run (`RunPlan.begun`); an operator needs none.
     """
     try:
-        key = path.read_bytes().strip()
+        key = key_in(path)
         if path.stat().st_mode & 0o077:
             say(f"others can read or write the run's key {path}: run chmod 600 {path}")
         return Credentials(run_name, key, begun)
@@ -271,7 +306,7 @@ def tape_in(folder: Path, name: str, keeping: KeepOptions, *, began_s: float) ->
     tape, so that its last entries are written.
     """
     own = folder / "processes" / name
-    path = own / "tape.jsonl"
+    path = own / TAPE_FILE
     try:
         make_private(folder)
         make_private(own)

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 from msgspec import field
 
+from islands.files.run_files import FIGURES_FILE, TAPE_FILE
 from islands.files.whole_files import read_sealed, sealed
 from islands.protocol.errors import IslandsError
 from islands.protocol.identities import Status
@@ -26,7 +27,6 @@ from islands.protocol.running_statistics import DurationHistogram
 
 ABOUT = ("at_s", "clock", "tokens", "took_s")
 """Keys of an evaluation's row that are not figures of the task."""
-FIGURES_FILE = "figures.json"
 BOARD_FOLDER = "tensorboard"
 UNHEARD = "unheard"
 """The status of a learner that an earlier start of the hub knew, and this one has not heard."""
@@ -530,7 +530,7 @@ def restored(path: Path) -> tuple[float, RunFigures, bool]:
 
     This start has heard nobody yet: whoever was present then counts as unheard.
     """
-    figures, tape = RunFigures(), path / "tape.jsonl"
+    figures, tape = RunFigures(), path / TAPE_FILE
     try:
         content = read_sealed(path / FIGURES_FILE)
         lost = content is None and tape.exists() and tape.stat().st_size > 0

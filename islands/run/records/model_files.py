@@ -9,13 +9,14 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.files.tensor_files import DTYPES, start_of_file
+from islands.files.run_files import FINAL_FILE
+from islands.files.tensor_files import DTYPES, Dtype, start_of_file
 from islands.files.whole_files import atomic_write, open_plain
 from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, Layout
 from islands.protocol.errors import DiskError, UserError
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from jaxtyping import PyTree
 
 
-FINAL_FILE = "final.safetensors"
 FLOAT32 = DTYPES["F32"]
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 NAMES_TOLD = 3
@@ -54,20 +54,15 @@ def write_model(
     path: Path, layout: Layout, values: list[NDArray[np.float32]], metadata: dict[str, str]
 ) -> None:
     """Replace a file by one that holds these values as float32 tensors by their paths."""
-    shapes = {leaf.path: leaf.shape for leaf in layout.leaves if _shown(leaf.path)}
+    tensors = {leaf.path: (FLOAT32, leaf.shape) for leaf in layout.leaves if _shown(leaf.path)}
     arrays = (array for leaf, array in layout.assembled(values) if _shown(leaf.path))
-    _write(path, shapes, arrays, metadata)
+    _write(path, tensors, arrays, metadata)
 
 
-def write_arrays(
-    path: Path, arrays: dict[str, NDArray[np.float32]], metadata: dict[str, str]
-) -> None:
-    """Replace a file by one that holds these tensors by their paths.
-
-    Moments of the inner optimizer that were merged with the parameters are left out.
-    """
-    shown = {name: array for name, array in arrays.items() if _shown(name)}
-    _write(path, {name: x.shape for name, x in shown.items()}, shown.values(), metadata)
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: dict[str, str]) -> None:
+    """Replace a file by one that holds these tensors by their paths."""
+    tensors = {name: (array.dtype, array.shape) for name, array in arrays.items()}
+    _write(path, tensors, arrays.values(), metadata)
 
 
 def _shown(name: str) -> bool:
@@ -76,17 +71,17 @@ def _shown(name: str) -> bool:
 
 def _write(
     path: Path,
-    shapes: Mapping[str, tuple[int, ...]],
-    arrays: Iterable[NDArray[np.float32]],
+    tensors: Mapping[str, tuple[Dtype, tuple[int, ...]]],
+    arrays: Iterable[NDArray[Any]],
     metadata: dict[str, str],
 ) -> None:
-    """Write tensors as they come, in the order of their shapes, so that not all are in memory."""
-    start = start_of_file(metadata, ((name, FLOAT32, shape) for name, shape in shapes.items()))
+    """Write tensors as they come, in this order, so that not all are in memory."""
+    start = start_of_file(metadata, ((name, *about) for name, about in tensors.items()))
     try:
         with atomic_write(path) as file:
             file.write(start)
-            for array in arrays:
-                file.write(np.ascontiguousarray(array, FLOAT32).reshape(-1).view(np.uint8).data)
+            for (dtype, _), array in zip(tensors.values(), arrays, strict=True):
+                file.write(np.ascontiguousarray(array, dtype).reshape(-1).view(np.uint8).data)
     except OSError as error:
         raise DiskError(f"{path} cannot be written: {error}") from error
 

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import msgspec
 
 from islands.files.growing_files import older
+from islands.files.run_files import METRICS_FILE
 from islands.files.whole_files import open_plain
 from islands.protocol.errors import unusable
 from islands.run.records.figures import ABOUT, Curve, drawable
 
-METRICS_FILE = "metrics.jsonl"
 RESTART_S = 0.5
 """A time that is earlier than the one before it by more than this is of the hub's next start."""
 WHOLE_BYTES = 16 * 2**20

@@ -19,6 +19,15 @@ import msgspec
 
 from islands.files.folder_lock import make_private
 from islands.files.growing_files import LIMIT_BYTES, RotatingFile, Spool, nobody
+from islands.files.run_files import (
+    FIGURES_FILE,
+    LOG_FILE,
+    METRICS_FILE,
+    SETTINGS_FILE,
+    SUMMARY_FILE,
+    TAPE_FILE,
+    VERSIONS_FILE,
+)
 from islands.files.tape_writing import FileTape
 from islands.files.whole_files import replace_file
 from islands.model.evaluation import Judged
@@ -36,7 +45,6 @@ from islands.protocol.tape.kinds import decode_fields
 from islands.run.records.figures import (
     AWAY,
     BOARD_FOLDER,
-    FIGURES_FILE,
     POINTS_KEPT,
     STEP_ROW_INTERVAL_S,
     UNHEARD,
@@ -45,7 +53,7 @@ from islands.run.records.figures import (
     restored,
 )
 from islands.run.records.notes import is_kept
-from islands.run.records.summary import SUMMARY_FILE, SyncerShare
+from islands.run.records.summary import SyncerShare
 from islands.run.records.tape_sentences import sentence
 from messaging.clock import WallClock
 
@@ -58,7 +66,7 @@ KEPT_BYTES_PER_S = 2**20
 """Figures are kept at this rate at most, so less often for a large fleet: a MiB takes some 7 ms, in
 which a hub does nothing else."""
 PICTURE_FILE = "summary.png"
-GROWING = ("tape.jsonl", "metrics.jsonl", "run.log")
+GROWING = (TAPE_FILE, METRICS_FILE, LOG_FILE)
 
 STARTING, STEPPING, PAUSED, DIVERGED = "starting", "stepping", "paused", "diverged"
 STATES = {
@@ -124,17 +132,17 @@ class RunFolder:
         try:
             make_private(path)
             text = msgspec.json.format(msgspec.json.encode(settings))
-            replace_file(path / "settings.json", text)
-            replace_file(path / "versions.json", (json.dumps(versions(), indent=2) + "\n").encode())
+            replace_file(path / SETTINGS_FILE, text)
+            replace_file(path / VERSIONS_FILE, (json.dumps(versions(), indent=2) + "\n").encode())
             for name in GROWING:
                 (path / name).touch()
         except OSError as error:
             raise unusable(f"the run folder {path} cannot be written", error) from error
         self._say = say
         self._spool = Spool(path, say)
-        self._tape = FileTape(path / "tape.jsonl", self._spool, limit_bytes=limit_bytes)
-        self._metrics = self._spool.inlet(RotatingFile(path / "metrics.jsonl", limit_bytes))
-        self._log = self._spool.inlet(RotatingFile(path / "run.log", limit_bytes))
+        self._tape = FileTape(path / TAPE_FILE, self._spool, limit_bytes=limit_bytes)
+        self._metrics = self._spool.inlet(RotatingFile(path / METRICS_FILE, limit_bytes))
+        self._log = self._spool.inlet(RotatingFile(path / LOG_FILE, limit_bytes))
         self._sinks = self._open_sinks(limit_bytes)
         if lost:
             self.write(0.0, "hub", processes.Damaged([FIGURES_FILE]))

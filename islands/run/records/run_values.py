@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.files.disk import RealDisk
+from islands.files.run_files import FINAL_FILE, SPEC_FILE
 from islands.files.slots import FORMAT, Record, Slots
 from islands.model.interfaces import Workload
 from islands.model.workload import load_workload
@@ -22,7 +23,7 @@ from islands.protocol.identities import FinalVersions, Version
 from islands.protocol.settings.run import RunSettings
 from islands.run.hosting.hub_address import task_folders_of
 from islands.run.hosting.process_runtime import compiled_folder
-from islands.run.records.model_files import FINAL_FILE, described, fitted, load_model
+from islands.run.records.model_files import described, fitted, load_model
 from islands.settings.run_spec import RunPlan, RunSpec, read
 from islands.syncer.journal import JOURNAL, METADATA, decode, fragment_names, written_by_another
 from islands.tasks.factory import allowed_by, search_data
@@ -63,7 +64,7 @@ def newest_values(folder: Path) -> RunValues:
     if (folder / FINAL_FILE).exists():
         return _exported(folder / FINAL_FILE, None if held is None else held[1])
     if held is None:
-        raise UserError(f"{folder} is not the folder of a run: it has no run.json")
+        raise UserError(f"{folder} is not the folder of a run: it has no {SPEC_FILE}")
     raise UserError(
         f"the run in {folder} has published no values yet; it does so once its first learner has "
         "sent version 0"

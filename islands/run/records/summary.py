@@ -32,7 +32,6 @@ from islands.protocol.syncer.timeouts import DIVERGED
 from islands.run.records.figures import LearnerFigures, RunFigures, in_order
 
 Summary = dict[str, object]
-SUMMARY_FILE = "summary.json"
 OTHERS = "(others)"
 """The row of learners that have none of their own; no learner has such a name."""
 SyncerShare = dict[str, Any]

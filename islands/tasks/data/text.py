@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from blake3 import blake3
 
+from islands.files.run_files import HUB_LOCK, SPEC_FILE
 from islands.protocol.errors import DataError, not_installed
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 PASSAGE_BYTES = 1 << 16
 JSON_LINES = ".jsonl"
-RUN_MARKS = ("run.json", "hub.lock")
+RUN_MARKS = (SPEC_FILE, HUB_LOCK)
 """Each of these files makes a folder below the corpus's one that of a run."""
 
 _LOOKED_AT_BYTES = 8192

@@ -4,13 +4,20 @@ import asyncio
 import io
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import islands
-from islands.run.hosting.process_runtime import ENDING, key_file_of, on_ending_signals
+from islands.files.spare_files import spare_of
+from islands.run.hosting.process_runtime import (
+    ENDING,
+    keep_key,
+    key_file_of,
+    key_in,
+    on_ending_signals,
+)
 from islands.run.hosting.standard_streams import LossyOutput, fitted
 from islands.settings.groups import ConnectOptions
 
@@ -77,6 +84,11 @@ def test_one_file_handles_the_signals_of_a_run() -> None:
     assert handlers == ["run/hosting/process_runtime.py"]
 
 
+def flip(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+
+
 def test_the_key_is_beside_the_token_so_that_it_outlives_the_folder(tmp_path: Path) -> None:
     folder, token = tmp_path / "run", tmp_path / "secrets" / "token"
     token.parent.mkdir()
@@ -87,8 +99,40 @@ def test_the_key_is_beside_the_token_so_that_it_outlives_the_folder(tmp_path: Pa
     inside = ConnectOptions(token_file=folder / "token")
     assert key_file_of(folder, inside) == folder / "key"
     assert key_file_of(folder, inside, tmp_path / "named") == tmp_path / "named"
-    (folder / "key").write_text("of a run that was begun before")
-    assert key_file_of(folder, ConnectOptions(token_file=token)) == folder / "key"
+    for place in (folder / "key", spare_of(folder / "key")):
+        place.parent.mkdir(exist_ok=True)
+        place.write_text("of a run that was begun before")
+        assert key_file_of(folder, ConnectOptions(token_file=token)) == folder / "key"
+        place.unlink()
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, flip])
+def test_a_damaged_key_is_that_of_its_copy(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "token.key"
+    assert keep_key(path) == []
+    made = path.read_bytes()
+    damage(path)
+    assert key_in(path) == made.strip(), "also before the hub is started again"
+    assert keep_key(path) == ["token.key"]
+    assert path.read_bytes() == made
+    assert [each.stat().st_mode & 0o777 for each in (path, spare_of(path))] == [0o600, 0o600]
+    damage(spare_of(path))
+    assert keep_key(path) == []
+    path.unlink()
+    assert keep_key(path) == ["token.key"], "the copy was written again"
+    assert path.read_bytes() == made
+
+
+def test_a_key_is_replaced_by_removing_both(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    keep_key(path)
+    made = path.read_bytes()
+    for each in (path, spare_of(path)):
+        each.unlink()
+    assert keep_key(path) == []
+    assert path.read_bytes() != made
 
 
 class Terminal(io.StringIO):
