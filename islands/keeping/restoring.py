@@ -4,10 +4,9 @@ The run begins once more under the checkpoint's books (`RunPlan.begun`): all mem
 anew, and all leases are free. Its versions are those of a new epoch, so that whoever trained past
 the checkpoint adopts them. What came after the checkpoint is set aside in the run's folder.
 
-The new journal is written whole beside the old one, then the settings and the plan; then the old
-journal is moved away, and the new one takes its place, the epochs last. Killed before that, the run
-goes on as before; killed later, a start says that the journal is gone until the command is given
-once more.
+The new journal is written whole beside the old one, which is then moved away; settings and plan are
+written, and the new journal takes its place. Killed before that, the run goes on as before; killed
+between, a start says that the journal is gone until the command is given once more.
 """
 
 import contextlib
@@ -18,7 +17,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from islands.actors.epochs import COPY, EPOCH, known_epochs, take_epoch
+from islands.actors.epochs import COPY, known_epochs, take_epoch
 from islands.files.disk import RealDisk
 from islands.files.folder_lock import lock_folder, make_private
 from islands.files.slots import Slots
@@ -36,6 +35,8 @@ from islands.syncer.journal import JOURNAL, Recovered, encode, fragment_names
 ASIDE = "set_aside"
 ENDED = ("final.safetensors", "summary.json")
 """What a run leaves behind at its end."""
+LOCK = "lock"
+"""The file of a journal that holds its lock."""
 
 
 def go_back(
@@ -51,12 +52,13 @@ def go_back(
     """
     room, fresh = folder / f".{JOURNAL}.read", folder / f".{JOURNAL}.new"
     with contextlib.ExitStack() as stack:
-        for path, lock, user in ((folder, "hub.lock", "hub"), (folder / JOURNAL, "lock", "syncer")):
+        for path, lock, user in ((folder, "hub.lock", "hub"), (folder / JOURNAL, LOCK, "syncer")):
             stack.enter_context(lock_folder(path, lock, user))
         for each in (room, fresh):
             shutil.rmtree(each, ignore_errors=True)
             make_private(each)
             stack.callback(shutil.rmtree, each, ignore_errors=True)
+        stack.enter_context(lock_folder(fresh, LOCK, "syncer"))
         restored = read(found, room)
         spec = spec or restored.spec
         another = why_another(spec, restored.spec)
@@ -71,11 +73,10 @@ def go_back(
         )
         _write_journal(restored.recovered, folder, fresh)
         try:
-            write(folder, spec, plan)
             _set_aside(folder, restored.manifest)
-            for path in sorted(fresh.iterdir(), key=lambda each: each.name.startswith(EPOCH)):
-                path.rename(folder / JOURNAL / path.name)
-            flush(folder / JOURNAL)
+            write(folder, spec, plan)
+            fresh.rename(folder / JOURNAL)
+            flush(folder)
         except OSError as error:
             raise unusable(f"{folder} cannot be written", error) from error
     return restored
@@ -103,18 +104,15 @@ def _write_journal(recovered: Recovered, folder: Path, fresh: Path) -> None:
 
 def _set_aside(folder: Path, manifest: Manifest) -> None:
     """Move what came after a checkpoint out of the way of what comes now."""
+    journal, later = folder / JOURNAL, FolderStore(folder / CHECKPOINTS)
+    if {path.name for path in journal.iterdir()} == {LOCK}:
+        shutil.rmtree(journal)
+    ended = [folder / name for name in ENDED]
+    gone = [later.folder / name for name in later.names() if age_of(name) > manifest.age]
     aside = next(path for n in count(1) if not (path := folder / ASIDE / str(n)).exists())
-    make_private(aside / JOURNAL)
-    for path in sorted((folder / JOURNAL).iterdir()):
-        if path.name != "lock":
-            path.rename(aside / JOURNAL / path.name)
-    for name in ENDED:
-        if (folder / name).exists():
-            (folder / name).rename(aside / name)
-    later = FolderStore(folder / CHECKPOINTS)
-    for name in later.names():
-        if age_of(name) > manifest.age:
-            make_private(aside / CHECKPOINTS)
-            (later.folder / name).rename(aside / CHECKPOINTS / name)
-    flush(aside)
-    flush(folder)
+    for path in filter(Path.exists, (journal, *ended, *gone)):
+        target = aside / path.relative_to(folder)
+        make_private(target.parent)
+        path.rename(target)
+        for each in (target, path):  # in this order, so that no crash loses both names
+            flush(each.parent)

@@ -161,10 +161,13 @@ class RunPlan:
 
 
 def write(folder: Path, spec: RunSpec, plan: RunPlan) -> None:
-    """Write spec and plan into a run's folder, each twice, where a restarted hub finds them."""
+    """Write spec and plan into a run's folder, each twice, where a restarted hub finds them.
+
+    A folder without any spec holds no run yet, so that is written last.
+    """
     contents = {
-        SPEC_FILE: msgspec.json.format(spec.encode().encode(), indent=2),
         PLAN_FILE: plan.encode(),
+        SPEC_FILE: msgspec.json.format(spec.encode().encode(), indent=2),
     }
     try:
         for place in (folder, folder / SPARE):
@@ -186,7 +189,7 @@ def read(folder: Path) -> tuple[RunSpec, RunPlan] | None:
         raise DamagedError(f"{error}; {MEND}") from error
     if spec is not None and plan is not None:
         return RunSpec.decode(spec), RunPlan.decode(plan)
-    if spec is None and plan is None:
+    if spec is None and (plan is None or not (folder / SPARE).exists()):
         return None
     lost, kept = (SPEC_FILE, PLAN_FILE) if spec is None else (PLAN_FILE, SPEC_FILE)
     raise DamagedError(f"{folder} holds the {kept} of a run, but {lost} is missing; {MEND}")
