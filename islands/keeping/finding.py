@@ -86,9 +86,15 @@ def read(found: Found, room: Path) -> Restored:
         raise DamagedError(f"{found.told} names no {SPEC_FILE} and {PLAN_FILE}")
     spec, plan = told
     recovered = Journal(RealDisk(room), len(plan.layout.fragments)).recover()
-    if recovered is None or recovered.durable.merges != manifest.merges:
+    if recovered is None or not _is_one_moment(recovered, manifest):
         raise DamagedError(f"{found.told} does not hold the versions that its manifest tells of")
     return Restored(manifest, spec, plan, recovered)
+
+
+def _is_one_moment(recovered: Recovered, manifest: Manifest) -> bool:
+    """Return whether the books are those of the manifest, and no other version had to do."""
+    newest = max(each.version.epoch for each in recovered.durable.published if each is not None)
+    return recovered.durable.merges == manifest.merges and newest <= recovered.durable.epoch
 
 
 def peek(found: Found) -> RunSpec:

@@ -5,10 +5,10 @@ anew, and all leases are free. Its versions are those of a new epoch, so that wh
 the checkpoint adopts them. What came after the checkpoint is set aside: the journal in the run's
 folder, later checkpoints where they are stored.
 
-The new journal is written whole beside the old one, then the settings and the plan; then the old
-journal is moved away, and the new one takes its place, the epochs last. Killed before that, the run
-goes on as before, and later checkpoints may be aside; killed later, a start says that the journal
-is gone until the command is given once more.
+The new journal is written whole beside the old one, and later checkpoints are set aside; then the
+old journal is moved away; settings and plan are written, and the new journal takes its place.
+Killed before the move, the run goes on as before, and later checkpoints may be aside; killed after
+it, a start says that the journal is gone until the command is given once more.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from islands.actors.epochs import COPY, EPOCH, known_epochs, take_epoch
+from islands.actors.epochs import COPY, known_epochs, take_epoch
 from islands.files.disk import RealDisk
 from islands.files.folder_lock import lock_folder, make_private
 from islands.files.run_files import FINAL_FILE, HUB_LOCK, JOURNAL_LOCK, SUMMARY_FILE, epoch_file
@@ -61,6 +61,7 @@ def go_back(
             shutil.rmtree(each, ignore_errors=True)
             make_private(each)
             stack.callback(shutil.rmtree, each, ignore_errors=True)
+        stack.enter_context(lock_folder(fresh, JOURNAL_LOCK, "syncer"))
         restored = read(found, room)
         spec = spec or restored.spec
         another = why_another(spec, restored.spec)
@@ -79,11 +80,10 @@ def go_back(
         _write_journal(restored.recovered, folder, fresh)
         _set_aside_later(stored, restored.manifest)
         try:
-            write(folder, spec, plan)
             _set_aside(folder)
-            for path in sorted(fresh.iterdir(), key=lambda each: each.name.startswith(EPOCH)):
-                path.rename(folder / JOURNAL / path.name)
-            flush(folder / JOURNAL)
+            write(folder, spec, plan)
+            fresh.rename(folder / JOURNAL)
+            flush(folder)
         except OSError as error:
             raise unusable(f"{folder} cannot be written", error) from error
     return restored
@@ -119,13 +119,13 @@ def _set_aside_later(stored: Store, manifest: Manifest) -> None:
 
 def _set_aside(folder: Path) -> None:
     """Move the journal and the results of before out of the way of what comes now."""
+    journal = folder / JOURNAL
+    if {path.name for path in journal.iterdir()} == {JOURNAL_LOCK}:
+        shutil.rmtree(journal)
     aside = next(path for n in count(1) if not (path := folder / ASIDE / str(n)).exists())
-    make_private(aside / JOURNAL)
-    for path in sorted((folder / JOURNAL).iterdir()):
-        if path.name != JOURNAL_LOCK:
-            path.rename(aside / JOURNAL / path.name)
-    for name in ENDED:
-        if (folder / name).exists():
-            (folder / name).rename(aside / name)
-    flush(aside)
-    flush(folder)
+    for path in filter(Path.exists, (journal, *(folder / name for name in ENDED))):
+        target = aside / path.name
+        make_private(aside)
+        path.rename(target)
+        for each in (target, path):  # in this order, so that no crash loses both names
+            flush(each.parent)

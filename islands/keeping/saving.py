@@ -12,14 +12,18 @@ import shutil
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
 
+from islands.files.disk import Disk, DiskFile, RealDisk
 from islands.files.run_files import PLAN_FILE, SPEC_FILE
-from islands.files.whole_files import open_plain, parts_of, replace_file, sealed
+from islands.files.whole_files import CHUNK_BYTES, sealed
 from islands.keeping.catalogue import held, outdated, whole_ones
 from islands.keeping.manifest import (
     FORMAT,
@@ -54,9 +58,26 @@ WAIT_S = 10.0
 """So long the end of a syncer waits for a checkpoint that is being stored."""
 
 
+class Storing(Protocol):
+    """A checkpoint that is being stored."""
+
+    def is_alive(self) -> bool: ...
+
+    def join(self, timeout: float) -> object: ...
+
+
+def in_thread(work: Callable[[], None]) -> Storing:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
 @dataclass(slots=True)
 class Checkpointer(Follower):
-    """Takes the checkpoints of one journal, which is in `folder`; see `islands.syncer.journal`."""
+    """Takes the checkpoints of one journal, which is in `folder`; see `islands.syncer.journal`.
+
+    `disk` is the journal's, if that is not a `RealDisk`.
+    """
 
     folder: Path
     store: Store
@@ -66,7 +87,9 @@ class Checkpointer(Follower):
     plan: RunPlan
     clock: Clock = field(default_factory=MonotonicClock)
     wall_s: Callable[[], float] = WallClock().now_s
-    _storing: threading.Thread | None = None
+    start: Callable[[Callable[[], None]], Storing] = in_thread
+    disk: Disk | None = None
+    _storing: Storing | None = None
     _news: deque[Entry] = field(default_factory=deque)
 
     def follow(self, journal: Journal) -> None:
@@ -83,9 +106,7 @@ class Checkpointer(Follower):
         else:
             if cut is None:
                 return
-            work = (cut.files, cut.metadata, reason)
-            self._storing = threading.Thread(target=self._store, args=work, daemon=True)
-            self._storing.start()
+            self._storing = self.start(partial(self._store, cut.files, cut.metadata, reason))
         self.schedule.taken(journal.commits, now_s)
 
     def ask(self, reason: str) -> None:
@@ -153,26 +174,43 @@ class Checkpointer(Follower):
         for each in known:
             if each.name == name:  # nothing was merged since
                 return replace(each, reason=reason), self.clock.now_s() - began_s
-        needed = ROOM * sum((cut / file).stat().st_size for file in files)
+        disk = self.disk or RealDisk(self.folder)
+        needed = 0
+        for file in files:
+            with _opened(disk, file) as opened:
+                needed += ROOM * opened.size
         if self.store.free_bytes() < needed:
             raise DiskError(
                 f"{self.store.told(name)} would leave the disk too full: {size(needed)} must be "
                 "free; keep fewer, or store them elsewhere (checkpoints)"
             )
-        replace_file(cut / UNFINISHED, sealed(msgspec.json.encode({"run": books.run})))
-        self.store.put(name, UNFINISHED, cut / UNFINISHED)
-        beside = {SPEC_FILE: self.spec.encode().encode(), PLAN_FILE: self.plan.encode()}
+        beside = {UNFINISHED: msgspec.json.encode({"run": books.run})}
+        beside |= {SPEC_FILE: self.spec.encode().encode(), PLAN_FILE: self.plan.encode()}
         for file, content in beside.items():
-            replace_file(cut / file, sealed(content))
+            disk.write(f"{CUT}/{file}", [sealed(content)])
+        self.store.put(name, UNFINISHED, cut / UNFINISHED)
         described: dict[str, StoredFile] = {}
-        for file in (*files, *beside):
-            with open_plain(cut / file) as opened:
-                described[file] = digest_of(parts_of(opened))
+        for file in (*files, SPEC_FILE, PLAN_FILE):
+            with _opened(disk, file) as opened:
+                described[file] = digest_of(_parts(opened))
             self.store.put(name, file, cut / file)
         manifest = replace(manifest, files=described)
         self.store.finish(name, manifest.encode())
         shutil.rmtree(cut, ignore_errors=True)
         return manifest, self.clock.now_s() - began_s
+
+
+def _opened(disk: Disk, file: str) -> closing[DiskFile]:
+    opened = disk.open(f"{CUT}/{file}")
+    if opened is None:
+        raise DiskError(f"{CUT}/{file} is gone from the journal's folder")
+    return closing(opened)
+
+
+def _parts(file: DiskFile) -> Iterator[memoryview]:
+    part = memoryview(bytearray(CHUNK_BYTES))
+    while count := file.read_into(part):
+        yield part[:count]
 
 
 def checkpointer(

@@ -64,8 +64,9 @@ class FolderStore:
 
     def names(self) -> list[str]:
         with self._told("read"):
-            found = [one.name for one in self.folder.iterdir()] if self.folder.exists() else []
-        return sorted(filter(NAME.fullmatch, found), key=age_of)
+            found = list(self.folder.iterdir()) if self.folder.exists() else []
+            named = [each for each in found if NAME.fullmatch(each.name) and not _is_empty(each)]
+        return sorted((each.name for each in named), key=age_of)
 
     def open(self, name: str, file: str) -> IO[bytes] | None:
         with self._told("read"):
@@ -109,7 +110,8 @@ class FolderStore:
                     (folder / MANIFEST).unlink()
                     flush(folder)
             for path in sorted(folder.iterdir(), key=lambda each: each.name == UNFINISHED):
-                if FILE_NAME.fullmatch(path.name) and not path.is_dir():
+                name = path.name.removeprefix(".")  # as of one that was being written
+                if FILE_NAME.fullmatch(name) and not path.is_dir():
                     path.unlink()
             with suppress(OSError):  # somebody keeps files of his own there
                 folder.rmdir()
@@ -118,6 +120,8 @@ class FolderStore:
     def set_aside(self, name: str) -> None:
         with self._told("set aside"):
             make_private(self.folder / ASIDE)
+            # A crash may have left it under both names.
+            shutil.rmtree(self.folder / ASIDE / name, ignore_errors=True)
             (self.folder / name).rename(self.folder / ASIDE / name)
             flush(self.folder / ASIDE)
             flush(self.folder)
@@ -138,6 +142,14 @@ class FolderStore:
             yield
         except OSError as error:
             raise DiskError(f"checkpoints in {self.folder} cannot be {how}: {error}") from error
+
+
+def _is_empty(folder: Path) -> bool:
+    """Return whether a folder was just made, or is just being removed; its first file is hidden."""
+    try:
+        return folder.is_dir() and all(each.name.startswith(".") for each in folder.iterdir())
+    except FileNotFoundError:
+        return True
 
 
 class RemoteStore:

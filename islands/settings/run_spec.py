@@ -11,9 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from islands.files.run_files import PLAN_FILE, SPEC_FILE
+from islands.files.folder_lock import make_private
+from islands.files.run_files import PLAN_FILE, SPARE, SPEC_FILE
 from islands.files.spare_files import read_either, spare_of, write_twice
-from islands.files.whole_files import read_sealed
+from islands.files.whole_files import read_sealed, write_sealed
 from islands.layout.leaves import Layout, layout_of
 from islands.protocol.errors import DamagedError, RefusedError, UserError, unusable
 from islands.protocol.settings.choices import Precision
@@ -158,12 +159,19 @@ class RunPlan:
 
 
 def write(folder: Path, spec: RunSpec, plan: RunPlan) -> None:
-    """Write spec and plan into a run's folder, each twice, where a restarted hub finds them."""
+    """Write spec and plan into a run's folder, each twice, where a restarted hub finds them.
+
+    A folder without any spec holds no run yet, so that is written last.
+    """
     contents = {
-        SPEC_FILE: msgspec.json.format(spec.encode().encode(), indent=2),
         PLAN_FILE: plan.encode(),
+        SPEC_FILE: msgspec.json.format(spec.encode().encode(), indent=2),
     }
     try:
+        if not (folder / SPEC_FILE).exists():  # the copies tell that the first write was finished
+            make_private(folder)
+            for name, content in contents.items():
+                write_sealed(folder / name, content)
         for name, content in contents.items():
             write_twice(folder / name, content)
     except OSError as error:
@@ -181,7 +189,7 @@ def read(folder: Path) -> tuple[RunSpec, RunPlan] | None:
         raise DamagedError(f"{error}; {MEND}") from error
     if spec is not None and plan is not None:
         return RunSpec.decode(spec), RunPlan.decode(plan)
-    if spec is None and plan is None:
+    if spec is None and (plan is None or not (folder / SPARE).exists()):
         return None
     lost, kept = (SPEC_FILE, PLAN_FILE) if spec is None else (PLAN_FILE, SPEC_FILE)
     raise DamagedError(f"{folder} holds the {kept} of a run, but {lost} is missing; {MEND}")

@@ -322,7 +322,7 @@ class SyncerActor(RoleActor[events.Event]):
         held = self._published(f"stopped: {reason}") if self._end is None else None
         await super().on_stop(reason)
         if self._follower is not None:
-            await asyncio.to_thread(self._follower.close)
+            await self._workers.at_end(self._follower.close)
             self._tell_news(self._follower)
         if held is not None and self._hooks.stopped is not None:
             await asyncio.to_thread(self._hooks.stopped, *held)

@@ -14,8 +14,9 @@ A fragment's next merge begins after its last one is durable: its next round is 
 So no record is written from arrays that change, although merging and writing run concurrently.
 """
 
+import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
@@ -35,11 +36,12 @@ INSPECTORS_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class SyncerWorkers:
-    """One worker for each kind of heavy work."""
+    """One worker for each kind of heavy work; `at_end` does what blocks when they are closed."""
 
     inspecting: Worker
     merging: Worker
     writing: Worker
+    at_end: Callable[[Callable[[], object]], Awaitable[object]] = asyncio.to_thread
 
     @classmethod
     def of(cls, worker: Worker) -> Self:

@@ -19,6 +19,8 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("I1", order.versions_follow),
     ("I1", order.versions_have_one_value),
     ("write", order.journal_comes_first),
+    ("kept", order.checkpoints_are_moments),
+    ("kept", order.checkpoints_stay),
     ("fence", order.what_ended_is_fenced),
     ("quorum", order.rounds_have_their_quorum),
     ("I2", accounts.each_has_one_fate),

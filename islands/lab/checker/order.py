@@ -8,8 +8,8 @@ from islands.protocol.identities import Fate, LearnerName, Role
 from islands.protocol.tape import round_entries
 from islands.protocol.tape.learner_entries import Adopted
 from islands.protocol.tape.member_entries import Admitted, ProcessEnded, ProcessStarted
-from islands.protocol.tape.process_entries import Started
-from islands.protocol.tape.simulation_entries import Final, Healed, ProcessKilled
+from islands.protocol.tape.process_entries import Checkpointed, Started
+from islands.protocol.tape.simulation_entries import Final, Healed, Kept, ProcessKilled
 
 
 def epochs_grow(history: History, _limits: Limits) -> Iterator[str]:
@@ -102,7 +102,7 @@ def versions_have_one_value(history: History, _limits: Limits) -> Iterator[str]:
         seen: list[tuple[int, str, str]] = []
         if isinstance(entry, round_entries.Merged | round_entries.Committed | Adopted):
             seen = [(entry.fragment, entry.version, entry.digest)]
-        elif isinstance(entry, Final):
+        elif isinstance(entry, Final | Kept):
             pairs = zip(entry.versions, entry.digests, strict=True)
             seen = [(index, version, digest) for index, (version, digest) in enumerate(pairs)]
         for fragment, version, digest in seen:
@@ -132,6 +132,48 @@ def journal_comes_first(history: History, _limits: Limits) -> Iterator[str]:
         ):
             did = "adopted" if isinstance(entry, Adopted) else "sent"
             yield f"{actor} {did} {entry.version} of {entry.fragment} before it was durable"
+
+
+def checkpoints_are_moments(history: History, _limits: Limits) -> Iterator[str]:
+    """A checkpoint with a manifest is whole, holds what its record made durable, and balances."""
+    epoch, versions = 0, dict[int, str]()
+    marks: dict[int, dict[int, str]] = {}
+    moments: dict[Pair, dict[int, str]] = {}
+    for _, _, entry in history.owned:
+        if isinstance(entry, Started) and entry.sequence is not None:
+            epoch = entry.epoch
+            versions = dict(marks.get(entry.sequence, {})) if entry.resumed else {}
+        elif isinstance(entry, round_entries.Journal):
+            if entry.fragment is not None:
+                versions[entry.fragment] = entry.version
+            marks[entry.sequence] = moments[epoch, entry.sequence] = dict(versions)
+    for _, _, kept in history.lines:
+        if not isinstance(kept, Kept):
+            continue
+        if kept.fault:
+            yield f"checkpoint {kept.name} is not whole: {kept.fault}"
+        elif dict(enumerate(kept.versions)) != moments.get((kept.epoch, kept.sequence)):
+            yield f"checkpoint {kept.name} holds {', '.join(kept.versions)}, which are no moment"
+        if any(row.imbalance for row in kept.ledger):
+            yield f"checkpoint {kept.name}: its ledger does not balance"
+
+
+def checkpoints_stay(history: History, _limits: Limits) -> Iterator[str]:
+    """The newest checkpoint that was reported is in the end in the store, or a newer one."""
+    reported = found = 0, 0
+    looked_s = -1.0
+    for at_s, _, entry in history.lines:
+        if isinstance(entry, Checkpointed):
+            reported = max(reported, _age(entry.path.rpartition("/")[2]))
+        elif isinstance(entry, Kept):
+            found = max(found, _age(entry.name)) if at_s == looked_s else _age(entry.name)
+            looked_s = at_s
+    if found < reported:
+        yield f"checkpoint {reported} was reported, and the newest in the store is {found}"
+
+
+def _age(name: str) -> Pair:
+    return pair(name.replace("-", "."))
 
 
 def what_ended_is_fenced(history: History, limits: Limits) -> Iterator[str]:

@@ -107,7 +107,7 @@ class SimulatedDisk:
         """
         slots = Slots(self)
         spare: list[str] = []
-        for name in sorted({name_of(file) for file in self._durable}):
+        for name in sorted({name_of(file) for file in self._durable if "/" not in file}):
             heads = [head for head in slots.heads(name) if slots.load(head) is not None]
             if len(heads) > 1:
                 spare.append(min(heads, key=lambda head: head.sequence).file)

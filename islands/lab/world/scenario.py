@@ -13,6 +13,7 @@ from math import prod
 
 from islands.lab.faults.fault import Direction, Fault, FaultKind, Injection
 from islands.lab.toys.toy import TOY_SHAPES
+from islands.lab.world.checkpoints import Checkpoints
 from islands.lab.world.drawn_settings import draw_settings
 from islands.lab.world.world import LearnerHost
 from islands.protocol.identities import SUPERVISOR, SYNCER
@@ -78,6 +79,7 @@ class Scenario:
     injections: tuple[Injection, ...]
     heal_s: float
     limit_s: float
+    checkpoints: Checkpoints | None = None
 
     def of_kind(self, *kinds: FaultKind) -> list[Injection]:
         return [injection for injection in self.injections if injection.kind in kinds]
@@ -162,7 +164,16 @@ def draw(seed: int) -> Scenario:
         injections=tuple(sorted(injections, key=lambda injection: injection.at_s)),
         heal_s=heal_s,
         limit_s=limit_s,
+        checkpoints=_draw_checkpoints(random.Random(f"checkpoints {seed}")),
     )
+
+
+def _draw_checkpoints(rng: random.Random) -> Checkpoints | None:
+    """Have most runs take checkpoints; each sort of store takes its time."""
+    if rng.random() < ORDINARY:
+        return None
+    store_s = rng.choice(((0.0, 0.01), (0.05, 0.5), (0.5, 3.0)))
+    return Checkpoints(rng.choice((1, 2, 5, 20)), rng.choice((1, 2, 3)), store_s)
 
 
 def _narrow(settings: RunSettings, hosts: Mapping[str, LearnerHost]) -> float:

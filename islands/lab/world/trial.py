@@ -8,6 +8,7 @@ from islands.files.tape_writing import MemoryTape
 from islands.lab.checker import Violation, judge
 from islands.lab.checker.evidence import Limits
 from islands.lab.faults.fault import FaultKind
+from islands.lab.world.checkpoints import Keeping
 from islands.lab.world.fault_effects import SIMULATED, Effect, mend_disk, thaw
 from islands.lab.world.scenario import Scenario
 from islands.lab.world.world import Costs, NumpyTrainers, Trainers, World
@@ -31,21 +32,22 @@ class Outcome:
 def play(scenario: Scenario, trainers: Trainers | None = None) -> Outcome:
     """Play a scenario on a virtual clock, by default with NumPy trainers, and check its history."""
     tape = MemoryTape()
-    live = _live(scenario, tape, trainers)
-    ended_s = run_virtual(live, limit_s=scenario.limit_s + 100.0)
+    course = live(world_of(scenario, tape, trainers), scenario)
+    ended_s = run_virtual(course, limit_s=scenario.limit_s + 100.0)
     lines = tuple(tape.lines)
     return Outcome(scenario, lines, tuple(judge(lines, limits(scenario))), ended_s)
 
 
 def limits(scenario: Scenario) -> Limits:
-    return _world(scenario, MemoryTape()).limits()
+    return world_of(scenario, MemoryTape()).limits()
 
 
 def trainers_of(scenario: Scenario) -> NumpyTrainers:
     return NumpyTrainers(scenario.settings, scenario.shards, scenario.moment_piece_bytes)
 
 
-def _world(scenario: Scenario, tape: MemoryTape, trainers: Trainers | None = None) -> World:
+def world_of(scenario: Scenario, tape: MemoryTape, trainers: Trainers | None = None) -> World:
+    wanted = scenario.checkpoints
     return World(
         scenario.settings,
         dict(scenario.hosts),
@@ -53,12 +55,12 @@ def _world(scenario: Scenario, tape: MemoryTape, trainers: Trainers | None = Non
         tape=tape,
         costs=Costs(scenario.work_s, route=scenario.route),
         trainers=trainers or trainers_of(scenario),
+        keeping=None if wanted is None else Keeping(wanted, scenario.seed),
     )
 
 
-async def _live(scenario: Scenario, tape: MemoryTape, trainers: Trainers | None) -> float:
+async def live(world: World, scenario: Scenario) -> float:
     """Inject the faults, heal, and wait for the end of the run; returns its virtual time."""
-    world = _world(scenario, tape, trainers)
     loop = asyncio.get_running_loop()
     world.start_all()
     for at_s, effect in _timeline(scenario):
@@ -78,6 +80,7 @@ async def _live(scenario: Scenario, tape: MemoryTape, trainers: Trainers | None)
     for name in sorted(world.processes.names()):
         world.note(LeftOver(name))
     await world.kill_all()
+    world.note_kept()
     return ended_s
 
 

@@ -19,6 +19,7 @@ from islands.actors.role_actor import Context
 from islands.files.tape_writing import Tape
 from islands.lab.checker.evidence import Limits
 from islands.lab.toys.toy import NumpyTrainer
+from islands.lab.world.checkpoints import Keeping
 from islands.lab.world.disk import SimulatedDisk
 from islands.lab.world.inline import InlineCompute, InlineWorker
 from islands.lab.world.processes import RoleProcess, SimulatedProcess, SimulatedProcesses
@@ -38,8 +39,10 @@ from islands.run.composition import Cluster, ClusterSpec
 from islands.run.hosting.hub_requests import command
 from islands.run.learner_process import make_learner
 from islands.run.roles import make_syncer
+from islands.settings.run_spec import RunPlan, RunSpec
 from islands.supervisor.actor import Hooks, ignored
 from islands.syncer.actor import SyncerActor
+from islands.syncer.journal import Follower
 from islands.syncer.workers import Hooks as SyncerHooks
 from islands.syncer.workers import SyncerWorkers
 from messaging.codec.tensors import as_buffer, digest
@@ -102,6 +105,11 @@ StepEnd = Callable[[str, float, float], float]
 """Tells when a step ends, of a learner's name, its beginning, and how long it takes by itself."""
 
 
+async def at_end(work: Callable[[], object]) -> None:
+    """Do what blocks at the end of a process, which takes no virtual time."""
+    work()
+
+
 @dataclass(frozen=True, slots=True)
 class NumpyTrainers:
     """Makes the trainers of simulated learners: NumPy on a toy; a test may have its own kind."""
@@ -128,7 +136,8 @@ class World:
 
     With `launching` the supervisor restarts processes, otherwise the caller does. `initial` makes
     version 0; by default a learner offers it. `figures` gets the name and the step figures of each
-    learner; if it is None, learners send none. By default nothing lengthens a step.
+    learner; if it is None, learners send none. By default nothing lengthens a step, and nobody
+    takes checkpoints (`keeping`).
     """
 
     def __init__(
@@ -145,6 +154,7 @@ class World:
         hooks: SyncerHooks | None = None,
         figures: Callable[[str, StepFigures], None] | None = None,
         step_end_s: StepEnd | None = None,
+        keeping: Keeping | None = None,
     ) -> None:
         self.settings = settings
         self.hosts = learners
@@ -161,7 +171,9 @@ class World:
         self.failures: list[tuple[str, BaseException]] = []
         self._initial = initial
         self._make_trainer = trainers or NumpyTrainers(settings)
-        self._syncer_hooks = hooks
+        self.keeping = keeping
+        export = None if keeping is None else lambda *_: None
+        self._syncer_hooks = hooks or SyncerHooks(export=export)
         self._figures_told = figures or ignored
         self._step_end_s = step_end_s or (lambda _, begin_s, work_s: begin_s + work_s)
         plan = self._make_trainer("", LearnerHost())
@@ -199,6 +211,8 @@ class World:
         """Lose the folder of the hub, which does not run; the next start makes one, with a key."""
         for name in (SUPERVISOR, SYNCER):
             self.disks[name].restore({})
+        if self.keeping is not None:
+            self.keeping.place.clear()
         begun = f"{self._credentials.begun}+"
         self._credentials, self.may_return = Credentials(self.settings.run, key, begun), True
 
@@ -267,6 +281,7 @@ class World:
                 InlineWorker(self._work_s(rng, self.costs.inspect_s), places=INSPECTORS),
                 InlineWorker(self._work_s(rng, self.costs.merge_s)),
                 writing,
+                at_end,
             ),
             credentials=self._credentials,
             shards=self._shards,
@@ -274,7 +289,15 @@ class World:
             initial=self._initial,
             may_return=self.may_return,
             hooks=self._syncer_hooks,
+            follower=self._follower(name),
         )
+
+    def _follower(self, name: str) -> Follower | None:
+        if self.keeping is None:
+            return None
+        spec = RunSpec(self.settings)
+        plan = RunPlan(self.layout, self._shards, begun=self._credentials.begun)
+        return self.keeping.follower(name, self.disks[name], spec, plan)
 
     def _work_s(
         self, rng: random.Random, own: tuple[float, float] | None = None
@@ -329,6 +352,14 @@ class World:
         """Crash a host's disk, which may lose what is being written; record that fault."""
         if name in self.disks and self.disks[name].crash():
             self.note(Fault("lost write", [name]))
+        if self.keeping is not None and self.keeping.crash(name):
+            self.note(Fault("half a checkpoint", [name]))
+            self.note_kept()
+
+    def note_kept(self) -> None:
+        """Record what each checkpoint holds."""
+        for kept in () if self.keeping is None else self.keeping.kept():
+            self.note(kept)
 
     async def kill_all(self) -> None:
         for name in sorted(self.processes.names()):

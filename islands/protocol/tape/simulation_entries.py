@@ -1,6 +1,7 @@
 """Entries of a simulated world: faults, killed processes, and the final published values."""
 
 from islands.protocol.tape.entry import Entry
+from islands.protocol.tape.round_entries import Row
 
 FREEZE, THAW = "freeze", "thaw"
 FULL, FAILING, SLOW_DISK, DISK_MENDED = "full disk", "disk error", "slow disk", "disk mended"
@@ -43,3 +44,18 @@ class Final(Entry, frozen=True, tag="final"):
     versions: list[str]
     digests: list[str]
     finite: bool
+
+
+class Kept(Entry, frozen=True, tag="kept"):
+    """A checkpoint with a manifest: what it holds, of the record that it was cut after.
+
+    `fault` says what is not whole, and is empty if all is.
+    """
+
+    name: str
+    fault: str
+    epoch: int
+    sequence: int
+    versions: list[str]
+    digests: list[str]
+    ledger: list[Row]

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from islands.files.run_files import REVOKED_FILE, SPARE
-from islands.files.spare_files import read_either
+from islands.files.spare_files import read_either, write_twice
 from islands.protocol.errors import DamagedError, UserError
 from islands.protocol.invitations import Invitations
 from messaging.clock import WallClock

@@ -19,10 +19,10 @@ from islands.layout.leaves import Leaf
 from islands.protocol.identities import Fate
 from islands.protocol.settings.choices import Trigger
 from islands.protocol.settings.run import RunSettings, Timing
-from tests.lab.checker import account_cases, bound_cases, order_cases
+from tests.lab.checker import account_cases, bound_cases, kept_cases, order_cases
 from tests.lab.checker.cases import ANA, LIMITS, Case, began, encoded, fate, reported
 
-CASES = [*order_cases.CASES, *account_cases.CASES, *bound_cases.CASES]
+CASES = [*order_cases.CASES, *account_cases.CASES, *bound_cases.CASES, *kept_cases.CASES]
 IDS = [f"{number} {case.rule.__name__}: {case.name}" for number, case in enumerate(CASES)]
 
 
@@ -68,7 +68,7 @@ def test_every_rule_has_a_lie_and_a_truth() -> None:
 
 def test_a_tape_is_judged_by_all_rules_under_their_promises() -> None:
     names = [(name, rule.__name__) for name, rule in RULES]
-    assert len(set(names)) == len(names) == 26
+    assert len(set(names)) == len(names) == 28
     lines = encoded([began(), reported(10), fate("ana/1.1@1:1", Fate.LATE)])
     assert [str(violation) for violation in judge(lines, LIMITS)] == [
         "I2: ana/1.1@1:1 was late with 10 tokens and never sent like that",
