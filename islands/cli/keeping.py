@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -46,9 +47,9 @@ from islands.settings.commands import (
     VerifyOptions,
     named,
 )
-from islands.settings.groups import OWN_LOOP, CheckpointOptions, ConnectOptions
+from islands.settings.groups import OWN_LOOP, CheckpointOptions, ConnectOptions, OnDivergence
 from islands.settings.quantities import size
-from islands.settings.run_spec import RunPlan, RunSpec, read
+from islands.settings.run_spec import Diverged, RunPlan, RunSpec, read, write
 from islands.syncer.journal import JOURNAL
 from islands.tasks.factory import allowed_by
 
@@ -219,15 +220,24 @@ def _secrets(run: Path) -> dict[str, Path]:
 
 
 def resumed(
-    wish: str,
+    wish: str | None,
     folder: Path,
     saving: CheckpointOptions,
     spec: RunSpec,
     given: Collection[str] | None,
     task: str,
 ) -> RunSpec:
-    """Go back to the checkpoint that `--resume` names; return what the run goes on with."""
+    """Go back to the checkpoint that `--resume` names, or to that which a hub has decided on.
+
+    Returns what the run goes on with.
+    """
     own = (folder / SPEC_FILE).exists()
+    before = read(folder) if own else None
+    diverged = None if before is None else before[1].diverged
+    if wish in (None, AUTO) and diverged is not None and diverged.goes_back:
+        wish = diverged.back_to if saving.on_divergence is OnDivergence.RESUME else wish
+    if wish is None:
+        return spec
     if wish == AUTO and own and journal_is_whole(folder):
         return spec
     stored = store_of(saving, folder)
@@ -239,6 +249,9 @@ def resumed(
     lost = ", and what came after it is in set_aside/" if (folder / JOURNAL).exists() else ""
 
     def plan(now: RunSpec, restored: Restored) -> RunPlan:
+        return replace(planned(now, restored), diverged=diverged)
+
+    def planned(now: RunSpec, restored: Restored) -> RunPlan:
         """Plan the run anew, for which a task is loaded, if its fragments are to be others."""
         before, earlier = restored.spec.settings, restored.plan
         if all(getattr(now.settings, name) == getattr(before, name) for name in PLANNED_BY):
@@ -249,6 +262,10 @@ def resumed(
         return load_workload(now, allowed=allowed_by(task)).plan(now.settings)
 
     restored = go_back(found, folder, spec, plan, stored)
+    after = read(folder)
+    if after is not None and diverged is not None:  # killed before this, it goes back once more
+        past = Diverged(diverged.merges)
+        write(folder, after[0], replace(after[1], diverged=past))
     say(
         f"the run goes back to checkpoint {found.told}: {restored.manifest.merges:,} merges, "
         f"{restored.manifest.tokens:,} tokens{lost}"

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,14 +29,19 @@ SHOW_INTERVAL_S = 0.25
 def run(options: RunOptions, common: Common) -> int:
     """Run to the end of the budget, or until a signal stops it; return the exit code."""
     os.environ.setdefault("PJRT_NPROC", "1")  # XLA's cores in this process, which only evaluates
+    from islands.cli.divergence import AGAIN
     from islands.run.hosting.process_runtime import run as run_process
 
     options = without_learners(options, common.given)
     say_opening(options.learners, islands=len(options.islands))
     budget = budget_of(options.budget)
-    # Before the event loop, which planning a large model would block:
-    hub = make_hub(options, common.given)
-    return run_process(lambda: _run(hub, budget))
+    code = AGAIN
+    while code == AGAIN:
+        # Before the event loop, which planning a large model would block:
+        hub = make_hub(options, common.given)
+        code = run_process(partial(_run, hub, budget, common.words))
+        options = replace(options, folder=hub.settings.folder, resume=None)
+    return code
 
 
 def say_opening(learners: int, *, islands: int = 0) -> None:
@@ -58,15 +64,18 @@ def new_folder(name: str) -> Path:
     return Path("runs") / f"{name}-{started:%Y%m%d-%H%M%S}"
 
 
-async def _run(hub: "Coordinator", budget: "Budget | None") -> int:
+async def _run(hub: "Coordinator", budget: "Budget | None", words: tuple[str, ...]) -> int:
+    from islands.cli.divergence import AGAIN, guarded
     from islands.cli.screen import Screen
     from islands.cli.serve import banner
 
     await hub.open()
     banner(hub)
     screen = Screen()
-    async with held_to(budget, hub):
+    async with held_to(budget, hub), guarded(hub, words) as guard:
         summary = await watch(hub, screen)
+    if guard.goes_back:
+        return AGAIN
     if summary is None:
         screen.say(f"stopped; the same command with --folder {hub.settings.folder} goes on")
         return 0
@@ -78,6 +87,7 @@ async def _run(hub: "Coordinator", budget: "Budget | None") -> int:
 
 def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coordinator":
     """Make the hub of a run on this machine, planned from its task."""
+    from islands.cli.keeping import resumed
     from islands.cli.serve import require_task, spec_of
     from islands.model.workload import load_workload
     from islands.run.coordinator import Coordinator, CoordinatorSettings
@@ -90,10 +100,7 @@ def make_hub(options: RunOptions, given: Collection[str] | None = None) -> "Coor
     spec = spec_of(options.file)
     folder = options.folder or new_folder(spec.settings.run)
     spec = spec_in(folder, spec, given)
-    if options.resume is not None:
-        from islands.cli.keeping import resumed
-
-        spec = resumed(options.resume, folder, options.saving, spec, given, options.file.task)
+    spec = resumed(options.resume, folder, options.saving, spec, given, options.file.task)
     require_task(spec, folder)
     workload = load_workload(spec, allowed=allowed_by(options.file.task))
     workload.keep_compiled(compiled_folder())

@@ -1,11 +1,12 @@
 """A hub that starts no learners: `python -m islands.syncer` and `python -m islands.supervisor`."""
 
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from islands.cli.cost import budget_of, held_to
+from islands.cli.divergence import AGAIN, guarded
+from islands.cli.parsing import Common
 from islands.costs.budget import Budget
 from islands.files.run_files import SUMMARY_FILE
 from islands.layout.loop_layout import LoopLayout
@@ -44,14 +45,21 @@ def require_task(spec: RunSpec, folder: Path) -> None:
         )
 
 
-def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | None) -> int:
+def serve(options: SyncerOptions | SupervisorOptions, common: Common) -> int:
     """Run a hub until its run ends, beginning or resuming the run; return the exit code."""
+    while (code := _serve_once(options, common)) == AGAIN and isinstance(options, SyncerOptions):
+        options = replace(options, resume=None)
+    return code
+
+
+def _serve_once(options: SyncerOptions | SupervisorOptions, common: Common) -> int:
+    given = common.given
     folder, budget = options.folder, budget_of(options.budget)
     spec = spec_of(options.file)
     if spec.task == OWN_LOOP and "run.merge_moments" not in (given or ()):
         spec = replace(spec, settings=replace(spec.settings, merge_moments=False))
     spec = run_claim.spec_in(folder, spec, given)
-    if isinstance(options, SyncerOptions) and options.resume is not None:
+    if isinstance(options, SyncerOptions):
         from islands.cli.keeping import resumed
 
         spec = resumed(options.resume, folder, options.saving, spec, given, options.file.task)
@@ -71,7 +79,7 @@ def serve(options: SyncerOptions | SupervisorOptions, given: Collection[str] | N
     )
     with run_claim.released_on_failure(claim):
         hub = Coordinator(settings, claim, None)  # before the event loop, which this would block
-    return run_service(lambda watchdog: _serve(hub, watchdog, budget))
+    return run_service(lambda watchdog: _serve(hub, watchdog, budget, common.words))
 
 
 def _wait_for_layout(
@@ -115,11 +123,15 @@ def _joining(address: str, settings: CoordinatorSettings) -> str:
     return f'islands.join("{address}", params, tokens_per_step=…{token})'
 
 
-async def _serve(hub: Coordinator, watchdog: Watchdog, budget: Budget | None) -> int:
+async def _serve(
+    hub: Coordinator, watchdog: Watchdog, budget: Budget | None, words: tuple[str, ...]
+) -> int:
     await hub.open()
     banner(hub)
-    async with metrics_served(hub), held_to(budget, hub):
+    async with metrics_served(hub), held_to(budget, hub), guarded(hub, words) as guard:
         summary = await hub.run(watchdog.ready)
+    if guard.goes_back:
+        return AGAIN
     if summary is None:
         say("stopped; the same command in the same folder goes on")
     else:

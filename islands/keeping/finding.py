@@ -51,6 +51,12 @@ def find(wish: str, folder: Path, stored: Store | None = None) -> Found:
     return _among(inside if inside.names() else store_at(wish), AUTO)
 
 
+def newest_until(store: Store, merges: int) -> Found | None:
+    """Find the newest whole checkpoint that was taken when the run had made so many merges."""
+    found = [each for each in whole_ones(held(store)) if each.merges <= merges]
+    return Found(store, found[-1]) if found else None
+
+
 def _among(store: Store, wish: str) -> Found:
     """Find a checkpoint in a store by its name, or the newest with so many merges."""
     whole = whole_ones(held(store))

@@ -47,6 +47,7 @@ WAKING: frozenset[type[Entry]] = frozenset(
         processes.EvaluationFailed,
         processes.Failed,
         processes.Refused,
+        processes.RunDiverged,
         rounds.AskedAgain,
         rounds.Closing,
         rounds.DataEnded,

@@ -63,7 +63,7 @@ from islands.settings.groups import (
     ListenOptions,
 )
 from islands.settings.host import HubOptions, RunOptions, SupervisorOptions, SyncerOptions
-from islands.settings.run_spec import RunSpec, not_whole, write
+from islands.settings.run_spec import RunPlan, RunSpec, not_whole, write
 from islands.settings.wire_limits import limits_of
 from islands.sinks import SINKS
 from islands.supervisor.actor import Hooks
@@ -419,6 +419,11 @@ class Coordinator:
                 f"still running without a hub: {', '.join(left)}; the same command with "
                 f"--folder {self.settings.folder} takes them up again"
             )
+
+    async def keep_plan(self, plan: RunPlan) -> None:
+        """Write another plan to the folder, for the next start."""
+        await asyncio.to_thread(write, self.settings.folder, self.spec, plan)
+        self.plan, self._kept = plan, kept_files(self.settings.folder)
 
     async def _end_outdated(self) -> None:
         """End processes of the last start, whose settings, secrets or hub address are outdated."""

@@ -161,6 +161,14 @@ def seconds_of(name: str, text: str) -> float:
     return float(found[1]) * SECONDS[found[2]]
 
 
+class OnDivergence(StrEnum):
+    """What a hub does about a run that has diverged."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    IGNORE = "ignore"
+
+
 class Durability(StrEnum):
     """When a record of the journal counts as durable: on its disk, or on the mirror's, too."""
 
@@ -184,6 +192,10 @@ class CheckpointOptions:
             in which the run can go on by --folder.
         durability: whether learners hear of a merge once it is on the journal's disk (local), or
             once the mirror has it, too, or a standby if there is no mirror (mirrored).
+        on_divergence: whether a run whose loss is no number, or three times its usual one, is
+            paused (pause), goes back to the newest checkpoint from before by itself, once (resume),
+            or goes on (ignore).
+        divergence_s: how long the loss must be so high.
     """
 
     checkpoint_every: str = "10m"
@@ -192,6 +204,8 @@ class CheckpointOptions:
     keep_every: Annotated[str | None, ADVANCED] = None
     mirror: Path | None = None
     durability: Annotated[Durability, ADVANCED] = Durability.LOCAL
+    on_divergence: OnDivergence = OnDivergence.PAUSE
+    divergence_s: Annotated[float, Setting(above=0, below=inf, advanced=True)] = 60.0
 
     def __post_init__(self) -> None:
         make_choices(self)

@@ -122,6 +122,19 @@ def _differences(
 
 
 @dataclass(frozen=True, slots=True)
+class Diverged:
+    """The last divergence of a run, which was noticed when it had made so many `merges`.
+
+    `back_to` is the checkpoint from before it, and empty if there is none or once the run went
+    back. `goes_back` says that its hub has decided to go back by itself.
+    """
+
+    merges: int
+    back_to: str = ""
+    goes_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RunPlan:
     """The plan that follows from a spec: the layout, and the number of virtual shards per pass.
 
@@ -129,6 +142,7 @@ class RunPlan:
     the users' own lease; 0: they read data of their own. `may_return` tells whether members of an
     earlier hub may find this one, so that their values are taken back if there is no journal.
     `went_back_from` is what a run was `begun` as before it first went back to a checkpoint.
+    `diverged` is kept whenever it goes back.
     """
 
     layout: Layout
@@ -137,6 +151,7 @@ class RunPlan:
     records: int = 0
     may_return: bool = False
     went_back_from: str = ""
+    diverged: Diverged | None = None
 
     @property
     def origin(self) -> str:

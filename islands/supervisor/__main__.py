@@ -10,7 +10,7 @@ from islands.settings.host import SupervisorOptions
 def entry(options: SupervisorOptions, common: Common) -> int:
     from islands.cli.serve import serve
 
-    return serve(options, common.given)
+    return serve(options, common)
 
 
 if __name__ == "__main__":

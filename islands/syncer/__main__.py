@@ -24,7 +24,7 @@ def entry(options: SyncerOptions, common: Common) -> int:
         return run_service(lambda watchdog: _apart(options, watchdog))
     from islands.cli.serve import serve
 
-    return serve(options, common.given)
+    return serve(options, common)
 
 
 async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:

@@ -19,7 +19,7 @@ from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape import member_entries
 from islands.protocol.tape.kinds import NOTABLE
 from islands.protocol.tape.learner_entries import MomentsKept
-from islands.protocol.tape.process_entries import Started
+from islands.protocol.tape.process_entries import RunDiverged, Started
 from islands.protocol.tape.round_entries import AskedAgain, Closing, DataEnded, Extended, LeftOut
 from islands.run.records import run_folder
 from islands.run.records.figures import ENDED_KEPT, PROCESSES_KEPT, LearnerFigures
@@ -143,6 +143,17 @@ def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
     ]
     assert (folder.figures.evictions, folder.figures.merged_tokens) == (1, 40)
     assert folder.figures.yield_of(2, 100) == 0.2
+
+
+def test_that_a_run_has_diverged_is_a_warning_until_it_goes_on(folder: RunFolder) -> None:
+    told = RunDiverged("its loss is 9", "the run is paused", "x/1-4", 7, "islands")
+    folder.write(0.1, "hub", told)
+    folder.write(0.2, "s", member_entries.Paused())
+    sentence = "the run has diverged: its loss is 9; the run is paused"
+    assert folder.figures.warning == sentence
+    assert any(sentence in event for event in folder.figures.events)
+    folder.write(0.3, "s", member_entries.Resumed())
+    assert folder.figures.warning == ""
 
 
 def test_a_learner_is_shown_as_diverged_until_a_step_goes_well(folder: RunFolder) -> None:

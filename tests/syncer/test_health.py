@@ -3,7 +3,7 @@
 import pytest
 
 from islands.protocol.identities import Incarnation, LearnerName, Status
-from islands.protocol.messages.membership import Leave
+from islands.protocol.messages.membership import Leave, MembershipChanged
 from islands.protocol.sessions import Received
 from islands.protocol.settings.run import WELL_STEPS, RunSettings
 from islands.protocol.syncer.timeouts import DIVERGED, DIVERGED_MAX, Divergences, end_reason
@@ -35,6 +35,18 @@ def test_a_run_in_which_everybody_diverges_again_and_again_ends() -> None:
     assert reason_of(bench) == end_reason(SETTINGS)
     assert end_reason(SETTINGS).startswith(DIVERGED)
     assert "run.learning_rate (now 0.5)" in end_reason(SETTINGS)
+
+
+def test_a_paused_run_is_not_ended_by_that() -> None:
+    """A hub pauses a run that has diverged, and may go back to where it had not."""
+    bench = seeded("ana", settings=SETTINGS)
+    bench.do(MembershipChanged(1, (), paused=True))
+    for _ in range(2 * DIVERGED_MAX):
+        diverge(bench, "ana")
+    assert reason_of(bench) is None
+    bench.do(MembershipChanged(1, (), paused=False))
+    diverge(bench, "ana")
+    assert reason_of(bench) == end_reason(SETTINGS)
 
 
 def test_one_learner_that_diverges_ends_nobody_elses_run() -> None:

@@ -279,7 +279,8 @@ def on_leave(core: SyncerMemory, leave: Leave, _connection: int, now_s: float) -
     times = watch.diverged(leave.name, leave.incarnation, now_s, core.settings)
     core.record(member_entries.Diverged(leave.name, str(leave.incarnation), times))
     members = core.durable.ledger.books
-    if watch.of_everyone(members) and core.closing is None and core.seeded:
+    goes_on = core.closing is None and core.seeded and not core.durable.paused
+    if watch.of_everyone(members) and goes_on:
         begin_closing(core, end_reason(core.settings), now_s)
 
 

@@ -26,7 +26,8 @@ learner that does no step.
 
 **Divergence**: a learner whose loss is not a finite number begins again, from the published values,
 with fresh moments. Where published values or learning rate are at fault, that would go on for ever:
-so a run is closed once every learner has had `DIVERGED_MAX` such ends in a row. A learner that is
+so a run that is not paused is closed once every learner has had `DIVERGED_MAX` such ends in a row
+(a hub may pause it before, `islands/keeping/divergence.py`). A learner that is
 away counts as one that trains well, for as long as a compilation may take and as long as its
 account is open, unless it left: one broken device must not end the run before a killed learner is
 back, nor before the others have dialled a restarted syncer.

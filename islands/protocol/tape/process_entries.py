@@ -73,6 +73,20 @@ class CopyFailed(Logged, frozen=True, tag="copy_failed"):
     error: str
 
 
+class RunDiverged(Logged, frozen=True, tag="run_diverged"):
+    """The run has diverged, and is paused; it would go back to a checkpoint by this command.
+
+    It would lose so many tokens. `then` says what the hub does; the last three are empty or 0 if
+    there is no checkpoint from before.
+    """
+
+    why: str
+    then: str
+    checkpoint: str
+    lost_tokens: int
+    command: str
+
+
 class Mirrored(Logged, frozen=True, tag="mirrored"):
     """The second copy of the run, a mirror or a standby, is whole, after it had failed or begun."""
 

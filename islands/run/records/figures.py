@@ -1,7 +1,8 @@
 """Figures of a run in progress: what its learners did, and the results so far.
 
-They are shown to people; no decision depends on them. Losses are smoothed per step, however many
-steps a report covers, and the run's loss is the mean over its learners.
+They are shown to people; no decision depends on them, but that a run has diverged
+(`islands/keeping/divergence.py`). Losses are smoothed per step, however many steps a report covers,
+and the run's loss is the mean over its learners.
 
 A run has one total of tokens: those processed, as the syncer's ledger has booked them. While the
 run goes on it is the larger of what is booked and what learners reported; at the end the ledger

@@ -21,7 +21,7 @@ EVALUATIONS = (processes.Evaluation, processes.EvaluationFailed)
 SUPERVISORS_OWN = kinds_of(
     *(members.Admitted, members.Recognised, members.Evicted, members.Left, members.Commanded),
     *(members.GaveUp, members.Killed, members.StoodStill, members.Promoted),
-    *(members.ProcessStarted, members.ProcessEnded),
+    *(members.ProcessStarted, members.ProcessEnded, processes.RunDiverged),
     *EVALUATIONS,
 )
 """Kinds that only the process with the run's folder, or an observer, may decide."""

@@ -189,11 +189,14 @@ class RunFolder:
                 self._on_paused(at_s, paused=True)
             case members.Resumed():
                 self._on_paused(at_s, paused=False)
+                self._warn("divergence", "")
             case rounds.Closing(reason):
                 self.figures.ending = reason
             case processes.Damaged(files):
                 names = ", ".join(files)
                 self._say(f"{actor}: damaged or missing: {names}; the run goes on without")
+            case processes.RunDiverged():
+                self._warn("divergence", sentence(actor, entry))
             case rounds.DataEnded(passes, shards):
                 self._warn("data", DATA_ENDED.format(shards) if passes else "")
             case _:

@@ -57,6 +57,7 @@ WORDS: Mapping[type[Entry], str] = {
     processes.EvaluationFailed: "an evaluation failed: {0.error}",
     processes.Checkpointed: "checkpoint {0.merges} is stored: {0.path}",
     processes.CopyFailed: "the {0.what} fails: {0.error}",
+    processes.RunDiverged: "the run has diverged: {0.why}; {0.then}",
     processes.Mirrored: "the second copy of the run is written: {0.path}",
     processes.Disk: "{actor} waits for its disk: {0.error}",
 }
