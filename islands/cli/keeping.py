@@ -25,6 +25,7 @@ from islands.protocol.errors import UserError, unusable
 from islands.run.hosting.hub_address import HUB_FILE, read_hub_address
 from islands.run.hosting.process_runtime import KEY_FILE, TOKEN_FILE, say
 from islands.run.hosting.revocations import REVOKED_FILE
+from islands.run.records.figures import gone_back
 from islands.run.records.run_curves import METRICS_FILE, curves_of
 from islands.run.records.run_values import require_folder
 from islands.settings.commands import BackupOptions, CheckpointsOptions, VerifyOptions, named
@@ -190,6 +191,7 @@ def resumed(
         return load_workload(now, allowed=allowed_by(task)).plan(now.settings)
 
     restored = go_back(found, folder, spec, plan)
+    gone_back(folder, restored.manifest.merges, restored.recovered.durable.ledger)
     say(
         f"the run goes back to checkpoint {found.told}: {restored.manifest.merges:,} merges, "
         f"{restored.manifest.tokens:,} tokens{lost}"

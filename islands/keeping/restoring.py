@@ -104,17 +104,14 @@ def _write_journal(recovered: Recovered, folder: Path, fresh: Path) -> None:
 def _set_aside(folder: Path, manifest: Manifest) -> None:
     """Move what came after a checkpoint out of the way of what comes now."""
     aside = next(path for n in count(1) if not (path := folder / ASIDE / str(n)).exists())
-    make_private(aside / JOURNAL)
-    for path in sorted((folder / JOURNAL).iterdir()):
-        if path.name != "lock":
-            path.rename(aside / JOURNAL / path.name)
-    for name in ENDED:
-        if (folder / name).exists():
-            (folder / name).rename(aside / name)
     later = FolderStore(folder / CHECKPOINTS)
-    for name in later.names():
-        if age_of(name) > manifest.age:
-            make_private(aside / CHECKPOINTS)
-            (later.folder / name).rename(aside / CHECKPOINTS / name)
-    flush(aside)
+    found = [path for path in sorted((folder / JOURNAL).iterdir()) if path.name != "lock"]
+    found += [folder / name for name in ENDED if (folder / name).exists()]
+    found += [later.folder / name for name in later.names() if age_of(name) > manifest.age]
+    for path in found:
+        there = aside / path.relative_to(folder)
+        make_private(there.parent)
+        path.rename(there)
+    if found:
+        flush(aside)
     flush(folder)

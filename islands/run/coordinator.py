@@ -277,7 +277,7 @@ class Coordinator:
             earlier: HubAddress | None = read_hub_address(self.settings.folder)
         except errors.UserError as error:
             earlier = None
-            if self.claim.resumed:
+            if self.claim.resumed and (self.settings.folder / "processes").exists():
                 runtime.say(
                     f"{error.args[0].partition(';')[0]}, so nobody knows where the last start was"
                 )
