@@ -38,6 +38,7 @@ from islands.model.workload import OwnLoop, load_workload
 from islands.protocol.errors import RefusedError, UserError, unusable
 from islands.run.hosting.hub_address import read_hub_address
 from islands.run.hosting.process_runtime import credentials_of, key_file_of, key_in, say
+from islands.run.records.figures import gone_back
 from islands.run.records.run_curves import curves_of
 from islands.run.records.run_values import require_folder
 from islands.settings.commands import (
@@ -262,6 +263,7 @@ def resumed(
         return load_workload(now, allowed=allowed_by(task)).plan(now.settings)
 
     restored = go_back(found, folder, spec, plan, stored)
+    gone_back(folder, restored.manifest.merges, restored.recovered.durable.ledger)
     after = read(folder)
     if after is not None and diverged is not None:  # killed before this, it goes back once more
         past = Diverged(diverged.merges)

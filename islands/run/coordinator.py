@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from islands.actors.epochs import epoch_disk
 from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Context
-from islands.files.run_files import FINAL_FILE, HUB_FILE, KEY_FILE, SUMMARY_FILE
+from islands.files.run_files import FINAL_FILE, KEY_FILE, SUMMARY_FILE, TAPE_FILE
 from islands.files.whole_files import replace_file
 from islands.keeping.copies import copies_of
 from islands.keeping.standbys import addresses_in
@@ -280,7 +280,7 @@ class Coordinator:
             earlier: HubAddress | None = read_hub_address(self.settings.folder)
         except errors.UserError as error:
             earlier = None
-            if self.claim.resumed and (self.settings.folder / HUB_FILE).exists():
+            if self.claim.resumed and (self.settings.folder / TAPE_FILE).exists():
                 runtime.say(
                     f"{error.args[0].partition(';')[0]}, so nobody knows where the last start was"
                 )

@@ -44,13 +44,15 @@ def told(name: str, command: str) -> list[str]:
     return found[1].split()
 
 
-async def hub_of(room: Room, name: str, budget: int = BUDGET) -> tuple[Program, str]:
+async def hub_of(
+    room: Room, name: str, budget: int = BUDGET, folder: str = "run", *resume: str
+) -> tuple[Program, str]:
     """Start the hub of an example, which waits for its first loop."""
     words = told(name, "python -m islands.syncer")
     hub = room.start(
         *("islands.syncer", *words),
         *("--run.budget_tokens", budget, "--run.piece_bytes_min", 4),
-        *("--folder", "run", "--listen", "127.0.0.1:0"),
+        *("--folder", folder, "--listen", "127.0.0.1:0", *resume),
     )
     address = await room.wait(lambda: address_in(hub.err))
     assert address is not None
@@ -125,6 +127,31 @@ async def test_loops_of_jax_and_of_pytorch_train_one_model(tmp_path: Path) -> No
         assert imbalance(summary) == 0
         assert incarnations(summary) == {"jax": 2, "torch": 2}
         assert all(loss_of(each) < 0.4 for each in again), "it begins at 0.6"
+
+
+@pytest.mark.long("test_loops_of_an_example_spend_a_budget")
+@pytest.mark.parametrize("name", [TOGETHER, "torch_loop"])
+async def test_other_numbers_of_loops_go_on_from_a_checkpoint(name: str, tmp_path: Path) -> None:
+    require(name)
+    more, before = LONG // 6, ""
+    async with open_room(tmp_path) as room:
+        for index, count in enumerate((2, 4, 1)):
+            budget, folder = (index + 1) * more, f"of-{count}"
+            resume = ("--resume", before) if before else ()
+            hub, address = await hub_of(room, name, budget, folder, *resume)
+            learners = [f"loop-{number}" for number in range(count)]
+            loops = [loop(room, name, address, learner) for learner in learners]
+            for each in (*loops, hub):
+                assert await room.ended(each) == 0, str(each)
+            summary = summary_of(tmp_path / folder) or {}
+            assert summary["tokens"] == budget
+            assert imbalance(summary) == 0
+            checked = await room.run("islands.cli", "verify", folder)
+            assert checked.process.returncode == 0, checked
+            rows = entries(tmp_path / folder / "metrics.jsonl", "merge")
+            assert int(str(rows[0]["run_tokens"])) >= index * more
+            assert all(loss_of(each) < 0.2 for each in loops), "it begins at 0.6 and more"
+            before = folder
 
 
 def stepped(folder: Path, who: str) -> bool:

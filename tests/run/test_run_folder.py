@@ -16,13 +16,14 @@ from islands.protocol.messages.control import COUNT_MAX, TOTAL_MAX, Note, StepFi
 from islands.protocol.messages.membership import NOT_FINITE
 from islands.protocol.running_statistics import DurationHistogram
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.ledger import Ledger
 from islands.protocol.tape import member_entries
 from islands.protocol.tape.kinds import NOTABLE
 from islands.protocol.tape.learner_entries import MomentsKept
 from islands.protocol.tape.process_entries import RunDiverged, Started
 from islands.protocol.tape.round_entries import AskedAgain, Closing, DataEnded, Extended, LeftOut
 from islands.run.records import run_folder
-from islands.run.records.figures import ENDED_KEPT, PROCESSES_KEPT, LearnerFigures
+from islands.run.records.figures import ENDED_KEPT, PROCESSES_KEPT, LearnerFigures, gone_back
 from islands.run.records.notes import CHARACTERS_MAX, NOTED, is_kept
 from islands.run.records.run_folder import RunFolder, versions
 from islands.run.run_status import Health, state_of
@@ -201,6 +202,37 @@ def told(process: str, steps: int, *, loss: float = 2.0, gap_s: float = 0.0) -> 
         bytes_up=100 * steps,
         bytes_down=200 * steps,
     )
+
+
+def test_a_run_that_went_back_counts_from_there(folder: RunFolder) -> None:
+    ledger = Ledger.of(2)
+    ledger.closed[LearnerName("a")] = ledger.closed_processed = 600
+    for totals in ledger.totals:
+        totals.applied = 600
+    folder.on_figures("a", 0.0, told("p", 100))
+    folder.figures.learners["a"].merged_tokens = 2 * 1000
+    folder.keep(0.0)
+    folder.close()
+    gone_back(folder.path, 30, ledger)
+    again = anew(folder)
+    assert (again.tokens, again.figures.unbooked, again.figures.merges) == (600, 400, 30)
+    assert again.figures.yield_of(2, again.tokens) == 1
+    again.on_figures("a", 0.0, told("q", 5))
+    assert again.tokens == 650
+    row = again.figures.learners["a"]
+    assert (row.tokens, row.merged_tokens) == (650, 1200)
+    again.close()
+
+
+def test_a_run_that_begins_at_a_checkpoint_counts_from_there(tmp_path: Path) -> None:
+    ledger = Ledger.of(2)
+    ledger.closed_processed = 600
+    gone_back(tmp_path, 30, ledger)
+    folder = RunFolder(tmp_path, RunSettings(run="one"))
+    folder.on_figures("b", 0.0, told("p", 5))
+    folder.close()
+    assert folder.tokens == 650
+    assert [row["run_tokens"] for row in steps_of(folder)] == [650]
 
 
 def test_a_process_and_its_successor_that_tell_in_turn_count_once_each(folder: RunFolder) -> None:

@@ -20,11 +20,12 @@ import msgspec
 from msgspec import field
 
 from islands.files.run_files import FIGURES_FILE, TAPE_FILE
-from islands.files.whole_files import read_sealed, sealed
+from islands.files.whole_files import read_sealed, replace_file, sealed
 from islands.protocol.errors import IslandsError
 from islands.protocol.identities import Status
 from islands.protocol.messages.control import COUNT_MAX, METRICS_MAX, TOTAL_MAX, StepFigures
 from islands.protocol.running_statistics import DurationHistogram
+from islands.protocol.syncer.ledger import Ledger
 
 ABOUT = ("at_s", "clock", "tokens", "took_s")
 """Keys of an evaluation's row that are not figures of the task."""
@@ -546,3 +547,18 @@ def restored(path: Path) -> tuple[float, RunFigures, bool]:
             learner.enter(figures.wall_s, AWAY)
             learner.leave(figures.wall_s)
     return figures.wall_s, figures, lost
+
+
+def gone_back(path: Path, merges: int, ledger: Ledger) -> None:
+    """Take over a ledger to which the run in a folder has gone back, before its next start.
+
+    Tokens that were processed since are in no book any more, so they count as unbooked.
+    """
+    wall_s, figures, _ = restored(path)
+    figures.settle(ledger.processed, dict[str, int](ledger.by_name.items()))
+    for learner in figures.everybody():
+        most = learner.tokens * len(ledger.totals)
+        learner.merged_tokens = min(learner.merged_tokens, most)
+        learner.belated_tokens = min(learner.belated_tokens, most)
+    figures.merges, figures.merged_tokens = merges, min(TOTAL_MAX, ledger.applied)
+    replace_file(path / FIGURES_FILE, content_of(figures, wall_s, 0.0, figures.kept_s))
