@@ -122,7 +122,7 @@ TEXTS = {
     *("credential", "digest", "digests", "epoch_proof", "fingerprint", "nonce"),
     *("proof", "revoked", "signature"),
     *("supervisor_proof", "schema", "precision", "kind", "facts", "fields", "metrics", "body"),
-    *("doing", "newest", "reason", "told"),
+    *("doing", "newest", "reason", "told", "takes_over", "file", "held"),
 }
 """Names of the other fields with text: nothing is imported by what they say."""
 

@@ -22,6 +22,7 @@ from islands.protocol.membership import Credentials
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer.state import SyncerState
 from islands.syncer.actor import SyncerActor
+from islands.syncer.journal import Follower
 from islands.syncer.workers import Hooks, SyncerWorkers
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
@@ -49,6 +50,7 @@ class Room:
         settings: RunSettings = SETTINGS,
         seeded: bool = True,
         work_s: Callable[[], float] = lambda: 0.001,
+        follower: Follower | None = None,
     ) -> None:
         now_s = asyncio.get_running_loop().time
         self.exported: list[float] = []
@@ -68,6 +70,7 @@ class Room:
             shards=4,
             rng=random.Random(0),
             initial=zeros if seeded else None,
+            follower=follower,
             hooks=Hooks(
                 export=lambda *_: self.exported.append(now_s()),
                 report=self.report,
