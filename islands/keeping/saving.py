@@ -54,8 +54,8 @@ CUT = "cut"
 ROOM = 2
 """So many sizes of a checkpoint must be free: its links keep what the journal is yet to replace."""
 
-WAIT_S = 10.0
-"""So long the end of a syncer waits for a checkpoint that is being stored."""
+WAIT_S = 5.0
+"""So long the end of a syncer waits for a checkpoint; a hub kills one that takes 10 s to leave."""
 
 
 class Storing(Protocol):

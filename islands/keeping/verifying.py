@@ -14,6 +14,7 @@ from islands.keeping.manifest import Manifest
 from islands.keeping.saving import CHECKPOINTS
 from islands.keeping.store import FolderStore
 from islands.protocol.errors import DamagedError, IslandsError
+from islands.settings.run_spec import not_whole
 from islands.settings.run_spec import read as read_spec
 from islands.syncer.journal import JOURNAL, Journal, Recovered
 
@@ -51,6 +52,9 @@ def faults_of_run(folder: Path) -> list[str]:
     recovered = None
     try:
         told = read_spec(folder)
+        found += [
+            f"{folder / name} is damaged; the next start mends it" for name in not_whole(folder)
+        ]
         fragments = 0 if told is None else len(told[1].layout.fragments)
         if fragments and (folder / JOURNAL).exists():
             journal = Journal(RealDisk(folder / JOURNAL), fragments)

@@ -252,6 +252,15 @@ def test_whatever_is_damaged_is_named_and_never_resumed_from(
     assert faults_of_checkpoint(find("2", tmp_path, run.store)) == []
 
 
+def test_damaged_settings_are_named_though_their_copy_is_whole(tmp_path: Path) -> None:
+    trained(tmp_path, 2)
+    flipped(tmp_path / SPEC_FILE)
+    assert faults_of_run(tmp_path) == [
+        f"{tmp_path / SPEC_FILE} is damaged; the next start mends it"
+    ]
+    assert journal_is_whole(tmp_path)
+
+
 def test_one_without_a_manifest_is_passed_over_and_removed(tmp_path: Path) -> None:
     run = trained(tmp_path, 4)
     halves = [tmp_path / CHECKPOINTS / name for name in ("1-4", "1-5")]
