@@ -237,6 +237,10 @@ MESSAGES: dict[str, Row] = {
     # learners, through the syncer
     "StateRequest": _row(ALL, "bytes_sent", "only the donor that was told is asked"),
     "StateOffer": _row(ALL, "memory bytes_sent", "8 MiB, to who asked and reads"),
+    # a standby and the syncer
+    "Follow": _row(ALL, "loop", "the credential of a standby, who has the run's key"),
+    "RecordPiece": _told("its syncer's word alone; names and sizes of a journal's files"),
+    "PieceHeld": _row(ALL, "loop", "of a standby that follows, and of what was sent to it"),
     # learners that gossip
     "PeerHello": _row(ALL, "loop", "the pair's proof, before anything else is read"),
     "Share": _row("gossip", "memory loop", "one for each round and fragment"),

@@ -118,7 +118,7 @@ class Status(StrEnum):
         return self in (Status.EVICTED, Status.LEFT)
 
 
-BLOCKED = "the syncer's journal cannot be written, so nothing is merged"
+BLOCKED = "the syncer's journal, or its second copy, cannot be written, so nothing is merged"
 """What a syncer in this phase means, in words."""
 
 TRAINING = (Phase.STEPPING, Phase.WAITING)

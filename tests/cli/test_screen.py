@@ -122,7 +122,7 @@ def test_the_picture_says(
         (
             busy(),
             {"members": {"syncer": member(Phase.BLOCKED)}},
-            "the syncer's journal cannot be written, so nothing is merged",
+            "the syncer's journal, or its second copy, cannot be written, so nothing is merged",
         ),
     ],
 )

@@ -12,8 +12,6 @@ from tests.integration.test_machine_lost import EVERY, Island
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-COPIED = "tests/keeping/test_standby.py::test_every_record_is_copied_and_a_hub_goes_on_there"
-
 
 async def followed(island: Island, folder: Path) -> None:
     """Wait until the standbys have copied all."""
@@ -21,7 +19,9 @@ async def followed(island: Island, folder: Path) -> None:
     await island.room.wait(lambda: entries(tape, "mirrored"))
 
 
-@pytest.mark.long(COPIED)
+@pytest.mark.long(
+    "tests/keeping/test_standby.py::test_every_record_is_copied_and_a_hub_goes_on_there"
+)
 async def test_a_standby_is_promoted_by_hand_and_the_old_hub_ends(tmp_path: Path) -> None:
     run, copy = tmp_path / "run", tmp_path / "copy"
     async with open_room(tmp_path) as room:
@@ -53,7 +53,7 @@ async def test_a_standby_is_promoted_by_hand_and_the_old_hub_ends(tmp_path: Path
     assert checked.process.returncode == 0, checked
 
 
-@pytest.mark.long(COPIED)
+@pytest.mark.long("tests/keeping/test_standby_actor.py::test_it_is_the_syncer_once_no_other_lives")
 async def test_where_the_supervisor_runs_apart_a_standby_goes_on_by_itself(tmp_path: Path) -> None:
     run = tmp_path / "run"
     async with open_room(tmp_path) as room:

@@ -70,7 +70,7 @@ async def test_a_journal_is_copied_over_links(waits: bool) -> None:  # noqa: FBT
 
 
 @virtual
-async def test_a_standby_is_the_syncer_once_no_other_lives_and_a_restart_knows_that() -> None:
+async def test_it_is_the_syncer_once_no_other_lives() -> None:
     hosts = Hosts(waits=False, after_s=1.0)
     async with beside(hosts.supervisor), beside(hosts.standby):
         async with beside(hosts.syncer.actor):
