@@ -25,6 +25,7 @@ from islands.protocol.tape.process_entries import Exit, Started
 from islands.protocol.tape.round_entries import Finished, Merged
 from islands.protocol.tape.simulation_entries import (
     SECOND_SYNCER,
+    TAKE_OVER,
     Fault,
     Final,
     LeftOver,
@@ -174,7 +175,7 @@ class _Excuses:
         """The epoch of each syncer's last start; infinite until the tape says it."""
 
     def note(self, actor: str, entry: Entry) -> None:
-        if isinstance(entry, Fault) and entry.fault == SECOND_SYNCER:
+        if isinstance(entry, Fault) and entry.fault in (SECOND_SYNCER, TAKE_OVER):
             self._epochs.update(dict.fromkeys(entry.names, inf))
         elif isinstance(entry, ProcessStarted) and entry.name in self._epochs:
             self._epochs[entry.name] = inf

@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 from islands.actors.ports import KILLED, ProcessEnd
 from islands.actors.role_actor import Context
 from islands.files.tape_writing import Tape
+from islands.keeping.copies import Copies
 from islands.lab.checker.evidence import Limits
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.checkpoints import Keeping
 from islands.lab.world.disk import SimulatedDisk
 from islands.lab.world.inline import InlineCompute, InlineWorker
 from islands.lab.world.processes import RoleProcess, SimulatedProcess, SimulatedProcesses
+from islands.lab.world.second_copy import SecondCopy, can_go_on
 from islands.learner.actor import LearnerActor
 from islands.model.interfaces import Trainer
 from islands.protocol.errors import DiskError, FencedError, UnreachableError
@@ -172,6 +174,9 @@ class World:
         self._initial = initial
         self._make_trainer = trainers or NumpyTrainers(settings)
         self.keeping = keeping
+        self.copy: SimulatedDisk | None = None
+        self._copier = SecondCopy
+        self.copy_in_reach = True
         export = None if keeping is None else lambda *_: None
         self._syncer_hooks = hooks or SyncerHooks(export=export)
         self._figures_told = figures or ignored
@@ -222,6 +227,20 @@ class World:
         if SPARE_SYNCER not in self.disks:
             self.disks[SPARE_SYNCER] = self.disks[SYNCER].mounted(chance)
         self.start(SPARE_SYNCER)
+
+    def keep_copy(self, by: type[SecondCopy] = SecondCopy) -> None:
+        """Have each record on the disk of a second host, too, before anybody hears of it."""
+        self._copier = by
+        self.copy = SimulatedDisk(random.Random(f"{self.seed} copy"))
+
+    def take_over(self) -> bool:
+        """Start a syncer over the second copy, unless that is not whole; return whether it is."""
+        copy = self.copy
+        if copy is None or not can_go_on(copy, self.settings.fragments):
+            return False
+        self.disks[SPARE_SYNCER] = copy
+        self.start(SPARE_SYNCER)
+        return True
 
     def start(self, name: str) -> None:
         self.processes.start(name)
@@ -293,11 +312,14 @@ class World:
         )
 
     def _follower(self, name: str) -> Follower | None:
-        if self.keeping is None:
-            return None
-        spec = RunSpec(self.settings)
-        plan = RunPlan(self.layout, self._shards, begun=self._credentials.begun)
-        return self.keeping.follower(name, self.disks[name], spec, plan)
+        followers: list[Follower] = []
+        if self.copy is not None and name == SYNCER:
+            followers.append(self._copier(self.disks[name], self.copy, lambda: self.copy_in_reach))
+        if self.keeping is not None:
+            spec = RunSpec(self.settings)
+            plan = RunPlan(self.layout, self._shards, begun=self._credentials.begun)
+            followers.append(self.keeping.follower(name, self.disks[name], spec, plan))
+        return Copies(followers) if followers else None
 
     def _work_s(
         self, rng: random.Random, own: tuple[float, float] | None = None
@@ -320,7 +342,8 @@ class World:
         mailbox, waiting = process.most()
         ended = ProcessEnded(name, error=error, mailbox_most=mailbox, waiting_bytes_most=waiting)
         self.note(ended)
-        self._note_final(process.actor)
+        if not isinstance(end.error, FencedError):
+            self._note_final(process.actor)
         if end.error is not None and not self._survives(name, end.error):
             self.failures.append((name, end.error))
 
