@@ -40,8 +40,9 @@ JOURNAL = "journal"
 METADATA = "metadata"
 """Name of the records without a fragment."""
 APART = 1000
-"""Epochs from those of a journal's records to those of a start over a copy of them: each start over
-the journal itself takes one, of which the copy does not know, and they must differ."""
+"""Epochs from those of a journal's records to those of a start over a copy of them, and from those
+of such a start to the next one over the journal itself, if that hears of it: neither knows of all
+starts over the other, and the epochs of both must differ."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,8 @@ def _start_second_syncer(injection: Injection, usual: Route) -> Effects:
 def _take_over(injection: Injection, _usual: Route) -> Effects:
     """Lose the syncer's machine, or cut it from all others; one goes on from the second copy.
 
-    Then the old one returns with its own disk.
+    Then the old one returns with its own disk. `down_s` says after how long the new one is killed,
+    and for how long.
     """
 
     async def take_over(world: World) -> None:
@@ -149,7 +150,11 @@ def _take_over(injection: Injection, _usual: Route) -> Effects:
         cut_off(world, world.network.heal)
         world.restart(SYNCER)
 
-    return _lasting(injection, take_over, come_back)
+    yield from _lasting(injection, take_over, come_back)
+    after_s, away_s = injection.down_s
+    at_s, names = injection.at_s + after_s, (SPARE_SYNCER,)
+    yield at_s, partial(kill, names=names, silent=injection.silent, wait_s=0.0)
+    yield at_s + away_s, lambda world: world.restart(world.owner)
 
 
 def cut_off(world: World, do: Callable[[str, str], object]) -> None:

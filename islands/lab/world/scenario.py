@@ -281,7 +281,8 @@ def _with_take_over(
     others = [each for each in injections if each.kind is not FaultKind.SECOND_SYNCER]
     fault = Fault(FaultKind.TAKE_OVER, for_s=rng.choice((0.3, 1.0, 2.5, 6.0)))
     at_s, silent = rng.uniform(0.8, heal_s), rng.choice((False, True))
-    return [*others, Injection(fault, (), at_s, silent=silent)]
+    down_s = rng.uniform(0.1, 4.0), rng.choice((0.05, 0.4, 1.5))
+    return [*others, Injection(fault, (), at_s, silent=silent, down_s=down_s)]
 
 
 def _draw_commands(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Injection]:

@@ -27,7 +27,7 @@ from islands.lab.world.processes import RoleProcess, SimulatedProcess, Simulated
 from islands.lab.world.second_copy import SecondCopy, can_go_on
 from islands.learner.actor import LearnerActor
 from islands.model.interfaces import Trainer
-from islands.protocol.errors import DiskError, FencedError, UnreachableError
+from islands.protocol.errors import DiskError, FencedError, OutdatedError, UnreachableError
 from islands.protocol.identities import SUPERVISOR, SYNCER, Phase
 from islands.protocol.invitations import signing_secret
 from islands.protocol.membership import Credentials
@@ -208,7 +208,7 @@ class World:
 
     def start_all(self) -> None:
         """Start every process that does not run, in a fixed order; of two syncers one suffices."""
-        syncers = [] if SPARE_SYNCER in self.processes else [SYNCER]
+        syncers = [] if SPARE_SYNCER in self.processes else [self.owner]
         for name in [SUPERVISOR, *syncers, *self.hosts]:
             self.start(name)
 
@@ -227,6 +227,12 @@ class World:
         if SPARE_SYNCER not in self.disks:
             self.disks[SPARE_SYNCER] = self.disks[SYNCER].mounted(chance)
         self.start(SPARE_SYNCER)
+
+    @property
+    def owner(self) -> str:
+        """The syncer that the run has, or has when it is started again."""
+        taken_over = self.copy is not None and self.disks.get(SPARE_SYNCER) is self.copy
+        return SPARE_SYNCER if taken_over else SYNCER
 
     def keep_copy(self, by: type[SecondCopy] = SecondCopy) -> None:
         """Have each record on the disk of a second host, too, before anybody hears of it."""
@@ -350,9 +356,11 @@ class World:
     def _survives(self, name: str, error: BaseException) -> bool:
         """Whether a process had to end so, for what was done to its host.
 
-        Without its disk it ends and is restarted; and it is one of two syncers no longer.
+        Without its disk it ends and is restarted, as is one from whose copy another has gone on;
+        and it is one of two syncers no longer.
         """
-        if isinstance(error, DiskError) and self.disks[name].was_bad:
+        fenced = isinstance(error, OutdatedError) and self.copy is not None
+        if fenced or (isinstance(error, DiskError) and self.disks[name].was_bad):
             asyncio.get_running_loop().call_later(RESTART_S, self.restart, name)
             return True
         return isinstance(error, FencedError) and SPARE_SYNCER in self.disks

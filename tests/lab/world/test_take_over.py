@@ -24,8 +24,9 @@ AWAY_S = 2.0
 
 async def taken_over(world: World, *, lost: bool, returns: int = 1) -> None:
     """Lose the syncer, or cut it off, and let it return so many times while another has gone on."""
-    injection = Injection(Fault(FaultKind.TAKE_OVER, for_s=AWAY_S), (), 0.0, silent=lost)
-    (_, take_over), (_, come_back) = SIMULATED[FaultKind.TAKE_OVER](injection, Route())
+    fault = Fault(FaultKind.TAKE_OVER, for_s=AWAY_S)
+    injection = Injection(fault, (), 0.0, silent=lost, down_s=(9.0, 9.0))
+    (_, take_over), (_, come_back), *_ = SIMULATED[FaultKind.TAKE_OVER](injection, Route())
     await done(take_over(world))
     for _ in range(returns):
         await asyncio.sleep(AWAY_S)
