@@ -181,25 +181,27 @@ def test_a_start_over_a_copy(room: Path) -> None:
         assert journal.epoch >= both.run.journal.epoch + APART, crash
 
 
-def test_a_copy_in_a_mirror(room: Path) -> None:
-    """With `durability: mirrored` what was acknowledged is in the copy, or the run goes on."""
+@pytest.mark.quick("waits")
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "follows"])
+def test_a_copy_in_a_mirror(room: Path, waits: bool) -> None:  # noqa: FBT001
+    """With `durability: mirrored` what was acknowledged is in it; the old hub goes on copying."""
     root, told = room / "root", dict[int, int]()
     root.mkdir()
     crashes = Crashes(root)
     with crashes.watched():
-        both = Mirrors(root, waits=True)
+        both = Mirrors(root, waits=waits)
         for number in range(1, COMMITS + 1):
             both.commit(number)
             told[number] = crashes.moment()
         both.close()
     for crash, moment, folder in left(crashes, room):
-        if acknowledged(told, moment) >= FRAGMENTS:
+        if waits and acknowledged(told, moment) >= FRAGMENTS:
             copy = shutil.copytree(folder / "other", folder / "copy")
             assert (resumed(copy) or 0) >= acknowledged(told, moment), crash
             assert read(copy) == (SPEC, PLAN), crash
         merges = resumed(folder / "run") if (folder / "run").exists() else None
         if merges is not None:
-            again = Mirrors(folder, waits=True)
+            again = Mirrors(folder, waits=waits)
             again.commit(merges + 1)
             again.close()
             assert values_in(folder / "other") == values_in(folder / "run"), crash
