@@ -9,7 +9,7 @@ from typing import assert_never
 from islands.actors.ports import Worker
 from islands.actors.role_actor import Context, RoleActor
 from islands.files.disk import Disk
-from islands.files.slots import Head, Slots
+from islands.files.slots import Slots
 from islands.files.tensor_files import HEADER_BYTES_MAX
 from islands.keeping import standby_state as standby
 from islands.layout.leaves import VALUE_BYTES, Layout
@@ -210,18 +210,8 @@ class StandbyActor(RoleActor[standby.Event]):
 
 def held_on(slots: Slots, layout: Layout) -> dict[str, int]:
     """Return the numbers of the records that a disk claims to hold, by their files."""
-    return {head.file: head.sequence for head in _heads(slots, layout)}
-
-
-def epoch_in(slots: Slots, layout: Layout) -> int:
-    """Return the newest epoch of the versions in a copied journal."""
-    versions = [head.version for head in _heads(slots, layout) if head.version is not None]
-    return max((version.epoch for version in versions), default=0)
-
-
-def _heads(slots: Slots, layout: Layout) -> list[Head]:
     names = (METADATA, *fragment_names(len(layout.fragments)))
-    return [head for name in names for head in slots.look(name).heads]
+    return {head.file: head.sequence for name in names for head in slots.look(name).heads}
 
 
 def file_bytes_max(layout: Layout) -> int:

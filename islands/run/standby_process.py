@@ -5,7 +5,7 @@ from islands.actors.ports import ThreadWorker
 from islands.files.disk import RealDisk
 from islands.files.slots import Slots
 from islands.keeping.promotion import Answer, answer, wished
-from islands.keeping.standby import Hooks, StandbyActor, epoch_in
+from islands.keeping.standby import Hooks, StandbyActor
 from islands.keeping.standby_state import HUB
 from islands.protocol.errors import UserError
 from islands.protocol.identities import SUPERVISOR, Role
@@ -17,7 +17,7 @@ from islands.run.roles import chance, journal_disk
 from islands.settings.host import StandbyOptions
 from islands.settings.run_spec import RunPlan, RunSpec, read, write
 from islands.settings.wire_limits import limits_of
-from islands.syncer.journal import JOURNAL
+from islands.syncer.journal import APART
 from messaging.clock import MonotonicClock
 from messaging.websocket.network import WebsocketNetwork
 
@@ -95,12 +95,9 @@ async def _follow(
     if standby.promoted is None:
         return
     answer(folder, Answer(role=standby.promoted))
-    # Epochs above those that the next starts on the lost host would take.
-    slots = Slots(epoch_disk(folder, JOURNAL))
-    take_epoch(slots, epoch_in(slots, plan.layout) + 1)
-    if standby.promoted == HUB:
+    if standby.promoted == HUB:  # above those of all starts on the lost host
         known = standby.state.membership.supervisor_epoch
-        take_epoch(Slots(epoch_disk(folder, SUPERVISOR)), known + 1)
+        take_epoch(Slots(epoch_disk(folder, SUPERVISOR)), known + APART)
     runtime.say(f"standby {name} goes on as the {standby.promoted} of the run")
 
 

@@ -43,7 +43,7 @@ from islands.protocol.syncer.sessions import route
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape import process_entries, round_entries
 from islands.protocol.tape.entry import Record
-from islands.syncer.journal import Follower, Journal, JournalWriter, Peers, Recovered, encode
+from islands.syncer.journal import APART, Follower, Journal, JournalWriter, Peers, Recovered, encode
 from islands.syncer.value_store import InspectionQueue, ValueStore
 from islands.syncer.workers import Hooks, SyncerWorkers, attempt
 from messaging.envelope import Envelope
@@ -475,7 +475,7 @@ class SyncerActor(RoleActor[events.Event]):
         self.post(events.LinkOpened(hello, connection, trusted=genuine, fenced=fenced))
         if fenced:  # the next start then gets a higher epoch; if this fails, it is fenced again
             with suppress(JournalError):
-                self._journal.begin_epoch(hello.epoch_seen)
+                self._journal.begin_epoch(hello.epoch_seen + APART)
         if not genuine:
             return  # it is dismissed, and no message of it is accepted until then
         if (link := self.link(connection)) is not None:

@@ -40,6 +40,10 @@ JOURNAL = "journal"
 """Folder of the journal in that of its run."""
 METADATA = "metadata"
 """Name of the records without a fragment."""
+APART = 1000
+"""Epochs from those of a journal's records to those of a start over a copy of them, and from those
+of such a start to the next one over the journal itself, if that hears of it: neither knows of all
+starts over the other, and the epochs of both must differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +177,11 @@ class Journal:
                 "the journal is gone: its folder held a run, and is empty now; restore it from a "
                 "copy, or begin a run in another folder"
             )
-        if known.epochs or not known.damaged:
+        if known.epochs:
             self.begin_epoch(1)
             return
         recovered = self.recover()  # records hold the epoch of the last start that wrote one
-        self.begin_epoch(1 if recovered is None else recovered.durable.epoch + 2)
+        self.begin_epoch(1 if recovered is None else recovered.durable.epoch + APART)
 
     def recover(self) -> Recovered | None:
         """Read what was committed; None if the run has no complete version yet.

@@ -21,7 +21,7 @@ from islands.keeping.store import FolderStore
 from islands.keeping.verifying import faults_of_checkpoint
 from islands.protocol.errors import DamagedError
 from islands.settings.run_spec import read
-from islands.syncer.journal import JOURNAL, Journal
+from islands.syncer.journal import APART, JOURNAL, Journal
 from tests.keeping.crashes import Crashes, restore
 from tests.keeping.test_checkpoints import FRAGMENTS, PLAN, SPEC, Run, trained, values_in
 from tests.keeping.test_mirror import Mirrors
@@ -164,25 +164,44 @@ def test_what_is_set_aside_is_lost_in_no_crash(room: Path) -> None:
         assert {path.name for path in folder.rglob("1-6")} == {"1-6"}, crash
 
 
-def test_a_copy_in_a_mirror(room: Path) -> None:
-    """With `durability: mirrored` what was acknowledged is in the copy, or the run goes on."""
+def test_a_start_over_a_copy(room: Path) -> None:
+    """However often it is cut off, its epoch is none that a start over the original takes."""
+    root = room / "root"
+    both = Mirrors(room, waits=True)
+    both.commit(1)
+    both.commit(2)
+    both.close()
+    both.other.rename(root)
+    crashes = Crashes(root)
+    with crashes.watched():
+        assert resumed(root) == 2
+    for crash, _, folder in left(crashes, room):
+        journal = Journal(epoch_disk(folder, JOURNAL), FRAGMENTS)
+        assert journal.take_over() is not None, crash
+        assert journal.epoch >= both.run.journal.epoch + APART, crash
+
+
+@pytest.mark.quick("waits")
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "follows"])
+def test_a_copy_in_a_mirror(room: Path, waits: bool) -> None:  # noqa: FBT001
+    """With `durability: mirrored` what was acknowledged is in it; the old hub goes on copying."""
     root, told = room / "root", dict[int, int]()
     root.mkdir()
     crashes = Crashes(root)
     with crashes.watched():
-        both = Mirrors(root, waits=True)
+        both = Mirrors(root, waits=waits)
         for number in range(1, COMMITS + 1):
             both.commit(number)
             told[number] = crashes.moment()
         both.close()
     for crash, moment, folder in left(crashes, room):
-        if acknowledged(told, moment) >= FRAGMENTS:
+        if waits and acknowledged(told, moment) >= FRAGMENTS:
             copy = shutil.copytree(folder / "other", folder / "copy")
             assert (resumed(copy) or 0) >= acknowledged(told, moment), crash
             assert read(copy) == (SPEC, PLAN), crash
         merges = resumed(folder / "run") if (folder / "run").exists() else None
         if merges is not None:
-            again = Mirrors(folder, waits=True)
+            again = Mirrors(folder, waits=waits)
             again.commit(merges + 1)
             again.close()
             assert values_in(folder / "other") == values_in(folder / "run"), crash

@@ -156,6 +156,22 @@ def test_addresses_that_syncers_tell_replace_the_configured_ones() -> None:
     assert ack.syncers == ("here",)
 
 
+@pytest.mark.parametrize("old", ["a", "z"])
+def test_of_two_syncers_members_hear_of_the_newer_one(old: str) -> None:
+    """They would dial one after the other without end while an older one lives on."""
+    desk = Desk()
+    for name, epoch, link in ((old, 1, 8), ("new", 1001, 9), (old, 1, 8)):
+        if name not in desk.state.members:
+            desk.admit(name, link, role=Role.SYNCER)
+        incarnation = desk.state.members[name].incarnation
+        desk.hear(
+            Heartbeat(Role.SYNCER, name, incarnation, Phase.STARVED, 0, epoch=epoch, address=name),
+            link,
+        )
+    (joined,) = sent(desk.join("learner", 1), Joined)
+    assert joined.syncers == ("new",)
+
+
 @pytest.mark.parametrize("patience", [0.01, 0.2, 1.0, 10.0])
 @pytest.mark.parametrize(
     ("awake_s", "stalled_s", "evicted_s"),

@@ -102,6 +102,18 @@ def test_what_comes_over_a_lost_link_is_void_and_asked_again(
     assert Fate.LATE not in [fate for fate, _ in bench.fates()]
 
 
+def test_an_answer_that_was_admitted_stays_though_its_link_and_a_repetition_are_void() -> None:
+    bench = seeded("ana", "ben", settings=ALL)
+    ana, ben = opened(bench)
+    old, contribution = bench.connections["ana"], bench.contribution(ana)
+    bench.answer(ana)
+    bench.drop("ana")
+    bench.do(ContributionArrived(contribution, GOOD, old))
+    assert bench.of(DropContribution) == []
+    bench.answer(ben)
+    assert [part.connection for part in bench.merge().parts] == [old, bench.connections["ben"]]
+
+
 def test_the_third_wrong_contribution_refuses_its_sender_for_good() -> None:
     bench = seeded("ana", "ben")
     refused: list[object] = []

@@ -25,6 +25,7 @@ from islands.protocol.tape.process_entries import Exit, Started
 from islands.protocol.tape.round_entries import Finished, Merged
 from islands.protocol.tape.simulation_entries import (
     SECOND_SYNCER,
+    TAKE_OVER,
     Fault,
     Final,
     LeftOver,
@@ -170,11 +171,13 @@ class _Excuses:
     def __init__(self, history: History) -> None:
         self._bad_disks = bad_disk_spans(history)
         self._frozen = frozen_spans(history)
+        self._copied = False
         self._epochs: dict[str, float] = {SYNCER: inf}
         """The epoch of each syncer's last start; infinite until the tape says it."""
 
     def note(self, actor: str, entry: Entry) -> None:
-        if isinstance(entry, Fault) and entry.fault == SECOND_SYNCER:
+        if isinstance(entry, Fault) and entry.fault in (SECOND_SYNCER, TAKE_OVER):
+            self._copied = self._copied or entry.fault == TAKE_OVER
             self._epochs.update(dict.fromkeys(entry.names, inf))
         elif isinstance(entry, ProcessStarted) and entry.name in self._epochs:
             self._epochs[entry.name] = inf
@@ -185,6 +188,8 @@ class _Excuses:
         match error.partition("(")[0]:
             case "DiskError":
                 return any(self._gone(name, span, at_s) for span in self._bad_disks.get(name, []))
+            case "FencedError" | "OutdatedError" if self._copied:
+                return name in self._epochs
             case "FencedError":
                 others = [epoch for other, epoch in self._epochs.items() if other != name]
                 return max(others, default=0.0) >= self._epochs.get(name, inf)

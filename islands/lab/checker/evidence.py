@@ -5,8 +5,9 @@ is undone: for the run it never happened, although the tape has it. `History.eff
 syncer's entries that its last start remembers. Since a record is durable before anything in it is
 sent, no other process may have seen what was undone; `order.py` checks that.
 
-Of two syncers over one journal the one that started last owns it. What the other one decides from
-then on is not part of the run, so its entries are in neither `effective` nor `owned`.
+Of two syncers over one journal the one that started last owns it; one that goes on from a copy owns
+that for good. What the other one decides from then on is not part of the run, so its entries are in
+neither `effective` nor `owned`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ from islands.protocol.tape.simulation_entries import (
     FREEZE,
     FULL,
     SLOW_DISK,
+    TAKE_OVER,
     THAW,
     Fault,
 )
@@ -182,9 +184,13 @@ class History:
 
         One that stood still while it started tells so late, and with the lower epoch of the two.
         """
-        syncers, owner, epoch = self.syncers, "", 0
+        syncers, owner, heir, epoch = self.syncers, "", "", 0
         for line in self.lines:
+            if isinstance(line.entry, Fault) and line.entry.fault == TAKE_OVER:
+                heir = line.entry.names[0]
             if line.actor in syncers:
+                if heir and owner == heir != line.actor:
+                    continue
                 if isinstance(line.entry, Started):
                     if owner not in ("", line.actor) and line.entry.epoch < epoch:
                         continue

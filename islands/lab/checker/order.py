@@ -9,25 +9,37 @@ from islands.protocol.tape import round_entries
 from islands.protocol.tape.learner_entries import Adopted
 from islands.protocol.tape.member_entries import Admitted, ProcessEnded, ProcessStarted
 from islands.protocol.tape.process_entries import Checkpointed, Started
-from islands.protocol.tape.simulation_entries import Final, Healed, Kept, ProcessKilled
+from islands.protocol.tape.simulation_entries import (
+    TAKE_OVER,
+    Fault,
+    Final,
+    Healed,
+    Kept,
+    ProcessKilled,
+)
 
 
 def epochs_grow(history: History, _limits: Limits) -> Iterator[str]:
     """Every start of a supervisor or syncer has a higher epoch than all starts before it.
 
-    A syncer that stands still once it has its epoch may record it after one with a higher one.
+    A syncer that stands still once it has its epoch may record it after one with a higher one. So
+    may one from whose copy another has gone on; their epochs differ.
     """
+    heir = ""
     newest: dict[bool, int] = {}
     taken: dict[int, None] = {}  # by syncers
     beginning: dict[str, None] = {}  # processes that have recorded no epoch yet
     overtaken: dict[str, None] = {}  # those of them that were there when a syncer recorded its own
     for _, actor, entry in history.lines:
-        if isinstance(entry, ProcessStarted):
+        if isinstance(entry, Fault) and entry.fault == TAKE_OVER:
+            heir = entry.names[0]
+        elif isinstance(entry, ProcessStarted):
             beginning[entry.name] = None
             overtaken.pop(entry.name, None)
         elif isinstance(entry, Started):
             syncer, epoch = entry.sequence is not None, entry.epoch
-            late = syncer and actor in overtaken and epoch not in taken
+            behind = actor in overtaken or heir not in ("", actor)
+            late = syncer and behind and epoch not in taken
             beginning.pop(actor, None)
             overtaken.pop(actor, None)
             if syncer:

@@ -40,6 +40,7 @@ class FaultKind(StrEnum):
     POISON = "poison"
     INFLATE = "inflate"
     SECOND_SYNCER = "second_syncer"
+    TAKE_OVER = "take_over"
     PAUSE = "pause"
     DRAIN = "drain"
 

@@ -56,6 +56,7 @@ HOST_KINDS = (
 """Kinds of faults of processes, disks and single paths, likewise."""
 
 DISK_KINDS = (FULL, FAILING, SLOW_DISK)
+TAKING_OVER = 0.15  # of runs are mirrored, and a syncer goes on from the copy
 DEATHS_AT_ONCE = 0.15  # of runs have a role, or everybody, die at once, beside what else happens
 PAUSES = 0.6  # of an operator's commands
 
@@ -147,6 +148,7 @@ def draw(seed: int) -> Scenario:
             for _ in range(host_faults.choice((0, 0, 1, 2, 3, 5)))
         ),
     ]
+    injections = _with_take_over(random.Random(f"take over {seed}"), injections, heal_s)
     if ordinary.random() < ORDINARY:
         injections = []
     slowest_s = max(host.step_s + host.copy_s for host in hosts.values())
@@ -268,6 +270,19 @@ def _draw_deaths(rng: random.Random, learners: tuple[str, ...], heal_s: float) -
     down_s = tuple(rng.choice((0.1, 0.6, 2.0)) for _ in names)
     silent, in_write = rng.choice((False, False, True)), rng.choice((False, SYNCER in names))
     return [kill(rng.uniform(0.5, heal_s), names, down_s, silent=silent, in_write=in_write)]
+
+
+def _with_take_over(
+    rng: random.Random, injections: list[Injection], heal_s: float
+) -> list[Injection]:
+    """Have a syncer of some runs go on from a second copy, in place of one over the same disk."""
+    if rng.random() >= TAKING_OVER:
+        return injections
+    others = [each for each in injections if each.kind is not FaultKind.SECOND_SYNCER]
+    fault = Fault(FaultKind.TAKE_OVER, for_s=rng.choice((0.3, 1.0, 2.5, 6.0)))
+    at_s, silent = rng.uniform(0.8, heal_s), rng.choice((False, True))
+    down_s = rng.uniform(0.1, 4.0), rng.choice((0.05, 0.4, 1.5))
+    return [*others, Injection(fault, (), at_s, silent=silent, down_s=down_s)]
 
 
 def _draw_commands(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Injection]:

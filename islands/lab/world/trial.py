@@ -48,7 +48,7 @@ def trainers_of(scenario: Scenario) -> NumpyTrainers:
 
 def world_of(scenario: Scenario, tape: MemoryTape, trainers: Trainers | None = None) -> World:
     wanted = scenario.checkpoints
-    return World(
+    world = World(
         scenario.settings,
         dict(scenario.hosts),
         seed=scenario.seed,
@@ -57,6 +57,9 @@ def world_of(scenario: Scenario, tape: MemoryTape, trainers: Trainers | None = N
         trainers=trainers or trainers_of(scenario),
         keeping=None if wanted is None else Keeping(wanted, scenario.seed),
     )
+    if scenario.of_kind(FaultKind.TAKE_OVER):
+        world.keep_copy()
+    return world
 
 
 async def live(world: World, scenario: Scenario) -> float:
@@ -98,6 +101,7 @@ def _mend(world: World, scenario: Scenario) -> None:
     """Heal hosts and network, and start every process; from now on no fault occurs."""
     world.network.route = scenario.route
     world.network.heal_all()
+    world.copy_in_reach = True
     for name in world.disks:
         mend_disk(world, name)
     world.network.clear_routes()

@@ -17,15 +17,17 @@ from numpy.typing import NDArray
 from islands.actors.ports import KILLED, ProcessEnd
 from islands.actors.role_actor import Context
 from islands.files.tape_writing import Tape
+from islands.keeping.copies import Copies
 from islands.lab.checker.evidence import Limits
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.checkpoints import Keeping
 from islands.lab.world.disk import SimulatedDisk
 from islands.lab.world.inline import InlineCompute, InlineWorker
 from islands.lab.world.processes import RoleProcess, SimulatedProcess, SimulatedProcesses
+from islands.lab.world.second_copy import SecondCopy, can_go_on
 from islands.learner.actor import LearnerActor
 from islands.model.interfaces import Trainer
-from islands.protocol.errors import DiskError, FencedError, UnreachableError
+from islands.protocol.errors import DiskError, FencedError, OutdatedError, UnreachableError
 from islands.protocol.identities import SUPERVISOR, SYNCER, Phase
 from islands.protocol.invitations import signing_secret
 from islands.protocol.membership import Credentials
@@ -172,6 +174,9 @@ class World:
         self._initial = initial
         self._make_trainer = trainers or NumpyTrainers(settings)
         self.keeping = keeping
+        self.copy: SimulatedDisk | None = None
+        self._copier = SecondCopy
+        self.copy_in_reach = True
         export = None if keeping is None else lambda *_: None
         self._syncer_hooks = hooks or SyncerHooks(export=export)
         self._figures_told = figures or ignored
@@ -203,7 +208,7 @@ class World:
 
     def start_all(self) -> None:
         """Start every process that does not run, in a fixed order; of two syncers one suffices."""
-        syncers = [] if SPARE_SYNCER in self.processes else [SYNCER]
+        syncers = [] if SPARE_SYNCER in self.processes else [self.owner]
         for name in [SUPERVISOR, *syncers, *self.hosts]:
             self.start(name)
 
@@ -222,6 +227,26 @@ class World:
         if SPARE_SYNCER not in self.disks:
             self.disks[SPARE_SYNCER] = self.disks[SYNCER].mounted(chance)
         self.start(SPARE_SYNCER)
+
+    @property
+    def owner(self) -> str:
+        """The syncer that the run has, or has when it is started again."""
+        taken_over = self.copy is not None and self.disks.get(SPARE_SYNCER) is self.copy
+        return SPARE_SYNCER if taken_over else SYNCER
+
+    def keep_copy(self, by: type[SecondCopy] = SecondCopy) -> None:
+        """Have each record on the disk of a second host, too, before anybody hears of it."""
+        self._copier = by
+        self.copy = SimulatedDisk(random.Random(f"{self.seed} copy"))
+
+    def take_over(self) -> bool:
+        """Start a syncer over the second copy, unless that is not whole; return whether it is."""
+        copy = self.copy
+        if copy is None or not can_go_on(copy, self.settings.fragments):
+            return False
+        self.disks[SPARE_SYNCER] = copy
+        self.start(SPARE_SYNCER)
+        return True
 
     def start(self, name: str) -> None:
         self.processes.start(name)
@@ -293,11 +318,14 @@ class World:
         )
 
     def _follower(self, name: str) -> Follower | None:
-        if self.keeping is None:
-            return None
-        spec = RunSpec(self.settings)
-        plan = RunPlan(self.layout, self._shards, begun=self._credentials.begun)
-        return self.keeping.follower(name, self.disks[name], spec, plan)
+        followers: list[Follower] = []
+        if self.copy is not None and name == SYNCER:
+            followers.append(self._copier(self.disks[name], self.copy, lambda: self.copy_in_reach))
+        if self.keeping is not None:
+            spec = RunSpec(self.settings)
+            plan = RunPlan(self.layout, self._shards, begun=self._credentials.begun)
+            followers.append(self.keeping.follower(name, self.disks[name], spec, plan))
+        return Copies(followers) if followers else None
 
     def _work_s(
         self, rng: random.Random, own: tuple[float, float] | None = None
@@ -320,16 +348,19 @@ class World:
         mailbox, waiting = process.most()
         ended = ProcessEnded(name, error=error, mailbox_most=mailbox, waiting_bytes_most=waiting)
         self.note(ended)
-        self._note_final(process.actor)
+        if not isinstance(end.error, FencedError):
+            self._note_final(process.actor)
         if end.error is not None and not self._survives(name, end.error):
             self.failures.append((name, end.error))
 
     def _survives(self, name: str, error: BaseException) -> bool:
         """Whether a process had to end so, for what was done to its host.
 
-        Without its disk it ends and is restarted; and it is one of two syncers no longer.
+        Without its disk it ends and is restarted, as is one from whose copy another has gone on;
+        and it is one of two syncers no longer.
         """
-        if isinstance(error, DiskError) and self.disks[name].was_bad:
+        fenced = isinstance(error, OutdatedError) and self.copy is not None
+        if fenced or (isinstance(error, DiskError) and self.disks[name].was_bad):
             asyncio.get_running_loop().call_later(RESTART_S, self.restart, name)
             return True
         return isinstance(error, FencedError) and SPARE_SYNCER in self.disks

@@ -119,9 +119,13 @@ class SupervisorMemory:
         return any(one.phase is Phase.BLOCKED for one in self.here[Role.SYNCER].values())
 
     def addresses(self) -> tuple[str, ...]:
-        """Addresses of syncers: those that live ones announce, else those of the settings."""
-        heard = [member.address for member in self.present(Role.SYNCER) if member.address]
-        return tuple(heard) or self.syncers
+        """Address of the live syncer of the highest epoch, else those of the settings.
+
+        An older one may live on: it was cut off, and one goes on from a copy of its journal.
+        """
+        heard = [(each.epoch, each.address) for each in self.present(Role.SYNCER) if each.address]
+        newest = max((epoch for epoch, _ in heard), default=0)
+        return tuple(address for epoch, address in heard if epoch == newest) or self.syncers
 
     def enter(self, member: MemberRecord) -> None:
         """Enter a name's new incarnation, which replaces the one before it."""

@@ -78,7 +78,7 @@ def admit(core: SyncerMemory, event: ContributionArrived, now_s: float) -> str |
         return None
     if connection != learner.connection:
         core.record(_kept_out(ticket, "it came over a link that is gone"))
-        core.actions.append(DropContribution(ticket, connection))
+        _drop(core, ticket, connection, others=True)
         return None
     if not 0 <= contribution.fragment < core.fragments:
         _drop(core, ticket, connection)
@@ -186,11 +186,15 @@ def _admitted(core: SyncerMemory, ticket: Ticket) -> Admitted | None:
     return None
 
 
-def _drop(core: SyncerMemory, ticket: Ticket, connection: int) -> None:
-    """Free the payload of an answer that has just come; one that waits for its merge stays."""
+def _drop(core: SyncerMemory, ticket: Ticket, connection: int, *, others: bool = False) -> None:
+    """Free the payload of an answer that has just come; one that waits for its merge stays.
+
+    So do those over other links, if one of these may yet be admitted (`others`).
+    """
     held = _admitted(core, ticket)
     if held is None or held.connection != connection:
-        core.actions.append(DropContribution(ticket, None if held is None else connection))
+        alone = others or held is not None
+        core.actions.append(DropContribution(ticket, connection if alone else None))
 
 
 @HANDLERS.handles(training.ContributionOffered)

@@ -22,6 +22,7 @@ from islands.protocol.tape.simulation_entries import (
     FULL,
     SECOND_SYNCER,
     SLOW_DISK,
+    TAKE_OVER,
     THAW,
     Final,
     Healed,
@@ -115,6 +116,7 @@ FAILED, FAILED_FENCE = f"syncer failed: {NO_DISK}", f"syncer failed: {FENCED}"
 AT_NINE = at(9.0, ended(SYNCER, NO_DISK))
 WAS_FULL = struck(1.0, FULL, SYNCER)
 MENDED = [WAS_FULL, struck(6.9, DISK_MENDED, SYNCER)]  # long ago
+COPIED, OUTDATED = struck(1.0, TAKE_OVER, SPARE), "OutdatedError('an older copy')"
 SECOND = [began(), struck(1.0, SECOND_SYNCER, SPARE)]
 
 
@@ -179,6 +181,15 @@ ENDS = by(
     lie(FAILED_FENCE, began(3), SECOND[1], began(2, SPARE), ended(SYNCER, FENCED)),
     lie(FAILED_FENCE, began(), started(SPARE), began(2, SPARE), ended(SYNCER, FENCED)),
     lie(f"ana failed: {FENCED}", *SECOND, began(2, SPARE), ended(ANA, FENCED)),
+    *(
+        truth(
+            f"one from whose copy another goes on ends with {error}",
+            *(began(5), COPIED, began(3, SPARE), ended(SYNCER, error)),
+        )
+        for error in (FENCED, OUTDATED)
+    ),
+    lie(f"syncer failed: {OUTDATED}", *SECOND, began(2, SPARE), ended(SYNCER, OUTDATED)),
+    lie(f"ana failed: {FENCED}", began(), COPIED, ended(ANA, FENCED)),
 )
 
 

@@ -5,7 +5,13 @@ from islands.protocol.identities import Fate, Role
 from islands.protocol.tape.member_entries import ProcessEnded
 from islands.protocol.tape.process_entries import Started
 from islands.protocol.tape.round_entries import Closing, Committed, Finished, Seeded
-from islands.protocol.tape.simulation_entries import Final, Healed, ProcessKilled
+from islands.protocol.tape.simulation_entries import (
+    TAKE_OVER,
+    Fault,
+    Final,
+    Healed,
+    ProcessKilled,
+)
 from tests.lab.checker.cases import (
     ANA,
     BEN,
@@ -36,6 +42,7 @@ from tests.lab.checker.cases import (
 
 SUPERVISED = (SUPERVISOR, Started(1))
 PAUSED = started(SPARE)  # and it tells no epoch yet
+TAKEN_OVER = (WORLD, Fault(TAKE_OVER, [SPARE]))
 FINAL = (WORLD, Final(["1.1", "1.1"], ["1.1", "x"], finite=True))
 
 
@@ -67,6 +74,15 @@ EPOCHS = by(
     lie("spare began epoch 2 after 3", began(3), PAUSED, SUPERVISED, began(2, SPARE)),
     lie(OVERTAKEN, PAUSED, began(4), began(3, SPARE), began(2, SPARE)),
     lie(OVERTAKEN, PAUSED, began(3, SPARE), began(4), began(2, SPARE)),
+    truth(
+        "one from whose copy another goes on is behind that one",
+        *(began(1), TAKEN_OVER, began(1001, SPARE), began(2), began(3), began(1002, SPARE)),
+    ),
+    lie(
+        "syncer began epoch 1001 after 1001",
+        *(began(1), TAKEN_OVER, began(1001, SPARE), began(1001)),
+    ),
+    lie("spare began epoch 1 after 2", began(1), began(2), TAKEN_OVER, began(1, SPARE)),
 )
 
 INCARNATIONS = by(
@@ -167,6 +183,20 @@ JOURNAL = by(
         *(*kept(2), adopted("1.1", actor=BEN)),
     ),
     lie(EARLY, began(), wrote(0, 0, "1.0"), began(2), adopted("1.0")),
+    truth(
+        "one that goes on from a copy owns it, also if the old one starts again",
+        *(*WRITING, TAKEN_OVER, durable(2), resumed(1001, 2, SPARE), resumed(2, 1)),
+        *(adopted("1.1"), *kept(3, 0, "2.1"), resumed(1002, 2, SPARE)),
+    ),
+    lie(
+        "ana adopted 1.1 of 0 before it was durable",
+        *(*WRITING, TAKEN_OVER, resumed(1001, 1, SPARE), durable(2), adopted("1.1")),
+    ),
+    lie(
+        "ana adopted 2.1 of 0 before it was durable",
+        *(*WRITING, TAKEN_OVER, resumed(1001, 2, SPARE), resumed(2, 1), *kept(2, 0, "2.1")),
+        adopted("2.1"),
+    ),
     lie(TAKEN_UP, began(), *kept(1), wrote(2), resumed(2, 1), resumed(3, 2)),
     lie(LOST, began(), *kept(1), *kept(2), resumed(2, 1)),
     lie(

@@ -23,7 +23,8 @@ def test_schedules_hold_every_kind_of_fault() -> None:
     scenarios = [draw(number) for number in range(100)]
     injections = [injection for scenario in scenarios for injection in scenario.injections]
     drawn = {injection.kind for injection in injections}
-    assert drawn == {*KINDS, *HOST_KINDS, FaultKind.PAUSE, FaultKind.DRAIN}
+    others = FaultKind.PAUSE, FaultKind.DRAIN, FaultKind.TAKE_OVER
+    assert drawn == {*KINDS, *HOST_KINDS, *others}
     kills = [injection for injection in injections if injection.kind is FaultKind.KILL]
     for role in ("supervisor", "syncer", "learner-0"):
         assert any(kill.victims == (role,) for kill in kills)
