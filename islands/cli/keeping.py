@@ -31,7 +31,16 @@ from islands.run.records.run_values import require_folder
 from islands.settings.commands import BackupOptions, CheckpointsOptions, VerifyOptions, named
 from islands.settings.groups import OWN_LOOP, CheckpointOptions, OnDivergence
 from islands.settings.quantities import size
-from islands.settings.run_spec import PLAN_FILE, SPEC_FILE, Diverged, RunPlan, RunSpec, read, write
+from islands.settings.run_spec import (
+    PLAN_FILE,
+    SPEC_FILE,
+    Diverged,
+    RunPlan,
+    RunSpec,
+    Way,
+    read,
+    write,
+)
 from islands.syncer.journal import JOURNAL
 from islands.tasks.factory import allowed_by
 
@@ -175,8 +184,8 @@ def resumed(
     own = (folder / SPEC_FILE).exists()
     before = read(folder) if own else None
     diverged = None if before is None else before[1].diverged
-    if wish in (None, AUTO) and diverged is not None and diverged.goes_back:
-        wish = diverged.back_to if saving.on_divergence is OnDivergence.RESUME else wish
+    if wish in (None, AUTO) and diverged is not None and diverged.way is Way.GOES_BACK:
+        wish = diverged.checkpoint if saving.on_divergence is OnDivergence.RESUME else wish
     if wish is None:
         return spec
     if wish == AUTO and own and journal_is_whole(folder):
@@ -205,7 +214,7 @@ def resumed(
     restored = go_back(found, folder, spec, plan)
     after = read(folder)
     if after is not None and diverged is not None:  # killed before this, it goes back once more
-        past = Diverged(diverged.merges)
+        past = Diverged(diverged.merges, found.manifest.name, Way.WENT_BACK)
         write(folder, after[0], replace(after[1], diverged=past))
     say(
         f"the run goes back to checkpoint {found.told}: {restored.manifest.merges:,} merges, "

@@ -40,34 +40,26 @@ RELAPSES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """How far a run was: its merges, and the tokens in its ledger."""
-
-    merges: int
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
 class Divergence:
-    """That a run has diverged: why one thinks so, and the last moment of sound values."""
+    """That a run has diverged: why one thinks so, and after how many merges it was sound last."""
 
     why: str
-    sound: Moment
+    sound: int
 
 
 @dataclass(slots=True)
 class DivergenceWatch:
-    """The looks at one run since it last was as it should be."""
+    """The looks at one run; its values were `sound` after so many merges, None if never."""
 
     lasting_s: float
     well_steps: int
     began_at: float = -inf
-    sound: Moment | None = None
+    sound: int | None = None
     _learned: int = 0
     _steps: dict[str, int] = field(default_factory=dict)
     _looked_s: float = -inf
     _usual: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    _moments: deque[Moment] = field(default_factory=lambda: deque(maxlen=3))
+    _merges: deque[int] = field(default_factory=lambda: deque(maxlen=3))
     _high_since_s: float | None = None
     _high: int = 0
     _relapsed: dict[str, int] = field(default_factory=dict)
@@ -98,23 +90,21 @@ class DivergenceWatch:
 
     def due(self, now_s: float, steps: Mapping[str, int]) -> bool:
         """Return whether it is time for a look, by the steps of each learner that is here."""
-        more = sum(done > self._steps.get(name, 0) for name, done in steps.items())
-        waited_s = now_s - self._looked_s
-        if more == len(steps) or (
-            2 * more > len(steps) and waited_s >= self.lasting_s / HIGH_LEAST
-        ):
-            self._steps, self._looked_s = dict(steps), now_s
-            return bool(steps)
-        return False
+        stepped = sum(done > self._steps.get(name, 0) for name, done in steps.items())
+        late = now_s - self._looked_s >= self.lasting_s / HIGH_LEAST
+        if 2 * stepped <= len(steps) or not (late or stepped == len(steps)):
+            return False
+        self._steps, self._looked_s = dict(steps), now_s
+        return True
 
-    def look(self, now_s: float, loss: float, moment: Moment) -> Divergence | None:
+    def look(self, now_s: float, loss: float, merges: int) -> Divergence | None:
         """Look at a loss; return what has happened if the run has diverged by now."""
-        self._moments.append(moment)
+        self._merges.append(merges)
         if not self._too_high(loss):
             self._high, self._high_since_s = 0, None
             self._add(loss)
             if self._is_calm(loss):
-                self.sound = self._moments[0]
+                self.sound = self._merges[0]
             return None
         if self._high_since_s is None:
             self._high_since_s = now_s
@@ -138,12 +128,12 @@ class DivergenceWatch:
         self._relapsed.pop(name, None)
         if times >= RELAPSES:
             self._relapsed[name] = steps.get(name, 0)
-        ill = {
-            each
+        ill = self._relapsed = {
+            each: before
             for each, before in self._relapsed.items()
-            if steps.get(each, before) - before < self.well_steps
+            if each in steps and steps[each] - before < self.well_steps
         }
-        if self.sound is None or 2 * len(ill) <= len(ill.union(here)):
+        if self.sound is None or 2 * len(ill) <= len({*ill, *here}):
             return None
         told = "its only learner" if len(ill) == 1 else f"{len(ill)} learners"
         return Divergence(f"{RELAPSES} times in a row {told} had no finite loss", self.sound)
