@@ -74,7 +74,7 @@ class Guard:
         """Look at the run until its hub ends."""
         self._hub.folder.hearers.append(self._hear)
         with self._held:
-            self._remind()
+            await self._remind()
             while True:  # until the hub ends
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._news.wait(), LOOK_S)
@@ -132,10 +132,10 @@ class Guard:
             found = newest_until(store, sound)
             if found is not None:
                 self._held.enter_context(store.reading(found.manifest.name))
-            return found
         except (IslandsError, OSError) as error:
             say(f"the checkpoints cannot be read: {error}")
             return None
+        return found
 
     # --- once it has diverged -----------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class Guard:
         self._held.close()
         await self._hub.keep_plan(replace(self._hub.plan, diverged=None))
 
-    def _remind(self) -> None:
+    async def _remind(self) -> None:
         """Have a run that diverged in an earlier start stay paused, and keep its way back."""
         before = self._hub.plan.diverged
         if before is None or not before.checkpoint:
@@ -206,6 +206,10 @@ class Guard:
             self._held.enter_context(store.reading(before.checkpoint))
         say(f"the run is paused: it diverged, and {self._command(before.checkpoint)} goes back")
         self._pause()
+        resumes = self._options.on_divergence is OnDivergence.RESUME
+        if before.way is Way.GOES_BACK and resumes:  # processes of a killed hub were in the way
+            self.goes_back = True
+            await self._hub.leave("it goes back")
 
 
 @asynccontextmanager

@@ -23,7 +23,9 @@ from islands.keeping.verifying import faults_of_checkpoint, faults_of_run, journ
 from islands.layout.loop_layout import LoopLayout
 from islands.model.workload import OwnLoop, load_workload
 from islands.protocol.errors import UserError, unusable
+from islands.protocol.identities import SYNCER
 from islands.run.hosting.hub_address import HUB_FILE, read_hub_address
+from islands.run.hosting.process_identity import marked
 from islands.run.hosting.process_runtime import KEY_FILE, TOKEN_FILE, say
 from islands.run.hosting.revocations import REVOKED_FILE
 from islands.run.records.run_curves import METRICS_FILE, curves_of
@@ -184,8 +186,11 @@ def resumed(
     own = (folder / SPEC_FILE).exists()
     before = read(folder) if own else None
     diverged = None if before is None else before[1].diverged
-    if wish in (None, AUTO) and diverged is not None and diverged.way is Way.GOES_BACK:
-        wish = diverged.checkpoint if saving.on_divergence is OnDivergence.RESUME else wish
+    resumes = wish in (None, AUTO) and saving.on_divergence is OnDivergence.RESUME
+    if resumes and diverged is not None and diverged.way is Way.GOES_BACK:
+        if SYNCER in marked(folder):  # its hub was killed alone: this one ends it first
+            return spec
+        wish = diverged.checkpoint
     if wish is None:
         return spec
     if wish == AUTO and own and journal_is_whole(folder):
