@@ -86,7 +86,7 @@ class Guard:
                 if self._found is not None and not self._told:
                     self._told = True
                     await self.act(self._found)
-                elif self._watch.suspects and not suspected and self._watch.sound is not None:
+                elif self._watch.suspects and not suspected:
                     await asyncio.to_thread(self._hold, self._watch.sound)
                 elif suspected and not self._watch.suspects:
                     self._held.close()
@@ -156,7 +156,9 @@ class Guard:
             here = f"the run {'ends' if ends else 'is paused'}; once this hub has ended, this goes"
             then = f"{here} back to {path}, and loses {lost:,} tokens: {command}"
         if not name:
-            then = f"the run {'ends' if ends else 'is paused'}, for no checkpoint is from before"
+            then = (
+                f"the run {'ends' if ends else 'is paused'}, for no checkpoint is from before that"
+            )
         try:
             diverged = Diverged(figures.merges, name, Way.GOES_BACK if back else Way.WAITS)
             await hub.keep_plan(replace(hub.plan, diverged=diverged))

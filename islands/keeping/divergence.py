@@ -15,8 +15,9 @@ row, the loss was too high or no number. Second: most learners have begun again 
 losses were no numbers, each without `well_steps` healthy steps in between. The syncer ends a run
 whose learners all do that three times (`protocol/syncer/timeouts.py`).
 
-Nothing is too high before `LEAST` looks, so the first steps of a run are left to the syncer. One
-learner whose device is broken is a small part of the mean, or none.
+Nothing is too high before `LEAST` looks, so the first steps of a run are left to the syncer; so is
+a run whose loss never was a number. One learner whose device is broken is a small part of the mean,
+or none.
 
 **Values are sound** up to two looks before the last one that was calm, which is at most a quarter
 of the way from m to too high: what each learner reported to that look, it did after it had them.
@@ -37,11 +38,15 @@ TIMES = 3
 NOISE = 4
 GAINED_SHARE = 10
 RELAPSES = 2
+UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """That a run has diverged: why one thinks so, and after how many merges it was sound last."""
+    """That a run has diverged: why one thinks so, and after how many merges it was sound last.
+
+    The latter is `UNKNOWN` of a run that was so when this start of the hub began.
+    """
 
     why: str
     sound: int
@@ -49,12 +54,12 @@ class Divergence:
 
 @dataclass(slots=True)
 class DivergenceWatch:
-    """The looks at one run; its values were `sound` after so many merges, None if never."""
+    """The looks at one run, whose values were `sound` after so many merges."""
 
     lasting_s: float
     well_steps: int
     began_at: float = -inf
-    sound: int | None = None
+    sound: int = UNKNOWN
     _learned: int = 0
     _steps: dict[str, int] = field(default_factory=dict)
     _looked_s: float = -inf
@@ -74,6 +79,11 @@ class DivergenceWatch:
     def suspects(self) -> bool:
         """Whether the last look was too high."""
         return self._high > 0
+
+    @property
+    def _begun(self) -> bool:
+        """Whether the run ever was as it should be."""
+        return bool(self._usual) or self.sound != UNKNOWN
 
     @property
     def limit(self) -> float:
@@ -110,7 +120,7 @@ class DivergenceWatch:
             self._high_since_s = now_s
         self._high += 1
         for_s = now_s - self._high_since_s
-        if for_s < self.lasting_s or self._high < HIGH_LEAST or self.sound is None:
+        if for_s < self.lasting_s or self._high < HIGH_LEAST or not self._begun:
             return None
         if not isfinite(loss):
             return Divergence(f"its loss is no finite number for {for_s:.0f} s", self.sound)
@@ -133,7 +143,7 @@ class DivergenceWatch:
             for each, before in self._relapsed.items()
             if each in steps and steps[each] - before < self.well_steps
         }
-        if self.sound is None or 2 * len(ill) <= len({*ill, *here}):
+        if not self._begun or 2 * len(ill) <= len({*ill, *here}):
             return None
         told = "its only learner" if len(ill) == 1 else f"{len(ill)} learners"
         return Divergence(f"{RELAPSES} times in a row {told} had no finite loss", self.sound)

@@ -10,7 +10,7 @@ import pytest
 
 from islands.cli.divergence import Guard, going_back
 from islands.cli.keeping import resumed
-from islands.keeping.divergence import HIGH_LEAST, LEAST, Divergence, DivergenceWatch
+from islands.keeping.divergence import HIGH_LEAST, LEAST, UNKNOWN, Divergence, DivergenceWatch
 from islands.keeping.finding import find, newest_until
 from islands.keeping.restoring import go_back
 from islands.protocol.errors import OF_NO_USE, UserError
@@ -124,6 +124,12 @@ def test_a_run_that_goes_on_knows_what_was_usual() -> None:
     assert told is not None
     assert told[0] == 60
     assert told[1].sound == 7
+    worse = DivergenceWatch(60.0, WELL)
+    worse.learn(falling(200))
+    told = looked([90.0] * 70, watch=worse)
+    assert told is not None
+    assert told[1].sound == UNKNOWN, "it was so before this start"
+    assert worse.relapse("a", 2, {"a": 1}, "a") is not None
     unknown = DivergenceWatch(60.0, WELL)
     assert looked([90.0] * 70, watch=unknown) is None, "it may be the loss of any run"
 
@@ -260,7 +266,13 @@ def test_somebody_goes_back_further_than_the_hub_would(tmp_path: Path) -> None:
         (OnDivergence.RESUME, 4, 5, Way.GOES_BACK, "it goes back to "),
         (OnDivergence.RESUME, 5, 5, Way.WAITS, "the run ends; once this hub has ended"),
         (OnDivergence.PAUSE, 5, 5, Way.WAITS, "the run is paused; once this hub has ended"),
-        (OnDivergence.RESUME, None, 3, Way.WAITS, "the run is paused, for no checkpoint is from"),
+        (
+            OnDivergence.RESUME,
+            None,
+            3,
+            Way.WAITS,
+            "the run is paused, for no checkpoint is from before",
+        ),
         (OnDivergence.RESUME, 5, 3, Way.WAITS, "the run ends, for no checkpoint is from before"),
     ],
 )
