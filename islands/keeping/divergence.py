@@ -15,9 +15,9 @@ row, the loss was too high or no number. Second: most learners have begun again 
 losses were no numbers, each without `well_steps` healthy steps in between. The syncer ends a run
 whose learners all do that three times (`protocol/syncer/timeouts.py`).
 
-Nothing is too high before `LEAST` looks, so the first steps of a run are left to the syncer; so is
-a run whose loss never was a number. One learner whose device is broken is a small part of the mean,
-or none.
+Before `LEAST` looks the limit is three times the highest loss, if all were above 0. A run whose
+loss never was a number is left to the syncer. One learner whose device is broken is a small part of
+the mean, or none.
 
 **Values are sound** up to two looks before the last one that was calm, which is at most a quarter
 of the way from m to too high: what each learner reported to that look, it did after it had them.
@@ -31,7 +31,7 @@ from statistics import median_low
 
 WINDOW = 128
 LEAST = 16
-"""Looks before which nothing is usual."""
+"""Looks before which no median is known."""
 
 HIGH_LEAST = 8
 TIMES = 3
@@ -89,7 +89,7 @@ class DivergenceWatch:
     def limit(self) -> float:
         """Above this a loss is too high."""
         if len(self._usual) < LEAST:
-            return inf
+            return TIMES * max(self._usual) if self._usual and min(self._usual) > 0 else inf
         usual = median_low(self._usual)
         highest = sorted(self._usual)[len(self._usual) * 9 // 10]
         return usual + max(

@@ -74,10 +74,11 @@ def test_a_loss_that_stays_too_high_is_a_divergence(
 
 def noise(seed: int, mean: float, deviation: float, smoothing: float) -> Iterator[float]:
     """Losses that are smoothed as those of learners are; the least number of learners is one."""
-    draw, value = random.Random(seed), mean
+    draw = random.Random(seed)
+    value = draw.gauss(mean, deviation)
     while True:
-        value += smoothing * (draw.gauss(mean, deviation) - value)
         yield value
+        value += smoothing * (draw.gauss(mean, deviation) - value)
 
 
 @pytest.mark.parametrize("every_s", [1.0, 300.0])
@@ -105,6 +106,15 @@ def test_noise_is_no_divergence(mean: float, deviation: float, every_s: float, s
 )
 def test_what_happens_to_sound_runs_is_no_divergence(what: str, losses: list[float]) -> None:
     assert looked(losses) is None, what
+
+
+@pytest.mark.parametrize("before", [1, 5, LEAST - 1, LEAST, 10 * LEAST])
+@pytest.mark.parametrize("last", [14.0, nan])
+def test_a_run_may_diverge_soon_after_it_has_begun(before: int, last: float) -> None:
+    told = looked([*falling(before, 0.7, 1.4), *[14.0] * 40, *[last] * 60])
+    assert told is not None
+    assert told[0] == before + 60
+    assert told[1].sound == max(0, before - 3)
 
 
 def test_what_was_before_the_loss_rose_is_sound_though_nobody_noticed() -> None:
