@@ -1,9 +1,9 @@
 """A hub's watch over divergence: it pauses the run, which goes back where `on_divergence` says so.
 
-What is decided is in the run's plan (`Diverged`) before the run is paused. A hub that is to go back
-ends in order, and its next start goes back (`islands.cli.keeping.resumed`): the same process starts
-it, or whoever does so after a kill. A run that diverges before it is past the merges at which the
-last divergence was noticed is ended, and goes back by hand alone.
+The run is paused at once; then what is decided is written in its plan (`Diverged`). A hub that is
+to go back ends in order, and its next start goes back (`islands.cli.keeping.resumed`): the same
+process starts it, or whoever does so after a kill. A run that diverges before it is past the
+merges at which the last divergence was noticed is ended, and goes back by hand alone.
 """
 
 import asyncio
@@ -15,26 +15,28 @@ from dataclasses import replace
 from math import inf, nan
 from pathlib import Path
 
-from islands.cli.control import Target, tell
-from islands.keeping.divergence import Divergence, DivergenceWatch, Moment
-from islands.keeping.finding import Found, find, newest_until
+from islands.keeping.divergence import Divergence, DivergenceWatch
+from islands.keeping.finding import Found, newest_until
+from islands.keeping.manifest import age_of
 from islands.keeping.saving import store_of
 from islands.protocol.errors import IslandsError, UserError
-from islands.protocol.identities import SUPERVISOR, SYNCER
-from islands.protocol.messages.control import Verb
+from islands.protocol.identities import SYNCER, Status
 from islands.protocol.messages.membership import NOT_FINITE
 from islands.protocol.tape import member_entries as members
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import RunDiverged
 from islands.run.coordinator import Coordinator
 from islands.run.hosting.process_runtime import say
+from islands.run.records.figures import LearnerFigures
 from islands.settings.groups import OnDivergence
-from islands.settings.run_spec import Diverged
+from islands.settings.run_spec import Diverged, Way
 from messaging.actors.scope import Scope
-from messaging.errors import LinkLost, LocalFault
 
-LOOK_S = 0.25
-"""Learners report less often than that, with their heartbeats."""
+LOOK_S = 0.5
+"""Learners report with their heartbeats, which come less often than that by default."""
+
+LOOKS = 20
+"""So often a hub looks whether its run is paused, before it does what comes next all the same."""
 
 AGAIN = -1
 """In place of an exit code: the hub is to be started again, and goes back."""
@@ -83,8 +85,8 @@ class Guard:
                 self._look()
                 if self._found is not None and not self._told:
                     self._told = True
-                    await self._act(self._found)
-                elif self._watch.suspects and not suspected and self._watch.sound is not None:
+                    await self.act(self._found)
+                elif self._watch.suspects and not suspected:
                     await asyncio.to_thread(self._hold, self._watch.sound)
                 elif suspected and not self._watch.suspects:
                     self._held.close()
@@ -94,22 +96,24 @@ class Guard:
         match entry:
             case members.Diverged(name, times=times):
                 steps = {each: figures.steps for each, figures in learners.items()}
-                here = [each for each, figures in learners.items() if not figures.gone]
-                self._found = self._found or self._watch.relapse(name, times, steps, here)
+                found = self._watch.relapse(name, times, steps, self._here())
+                self._found = self._found or found
                 self._news.set()
-            case members.Evicted(name) | members.Left(name):
-                if not isinstance(entry, members.Left) or entry.reason != NOT_FINITE:
-                    self._watch.forget(name)
+            case members.Evicted() | members.Left() if entry.reason != NOT_FINITE:
+                self._watch.forget(entry.name)
             case members.Resumed():
                 self._resumed = self._told
                 self._news.set()
             case _:
                 pass
 
+    def _here(self) -> dict[str, LearnerFigures]:
+        learners = self._hub.folder.figures.learners
+        return {name: each for name, each in learners.items() if each.status == Status.LIVE}
+
     def _look(self) -> None:
         """Look at the loss, if a look is due."""
-        hub, figures = self._hub, self._hub.folder.figures
-        here = {name: each for name, each in figures.learners.items() if not each.gone}
+        hub, figures, here = self._hub, self._hub.folder.figures, self._here()
         known = figures.last_merge_s > -inf or hub.spec.settings.gossip.on
         steps = {name: each.steps for name, each in here.items()}
         if self._told or not known or not self._watch.due(hub.now_s, steps):
@@ -118,19 +122,14 @@ class Guard:
         if loss is None and any(each.diverged for each in here.values()):
             loss = nan
         if loss is not None:
-            found = self._watch.look(hub.now_s, loss, self._moment)
+            found = self._watch.look(hub.now_s, loss, figures.merges)
             self._found = self._found or found
 
-    @property
-    def _moment(self) -> Moment:
-        figures = self._hub.folder.figures
-        return Moment(figures.merges, figures.booked or figures.tokens)
-
-    def _hold(self, sound: Moment) -> Found | None:
+    def _hold(self, sound: int) -> Found | None:
         """Find the checkpoint to go back to, and keep it from being removed."""
         store = store_of(self._options, self._hub.settings.folder)
         try:
-            found = newest_until(store, sound.merges)
+            found = newest_until(store, sound)
             if found is not None:
                 self._held.enter_context(store.reading(found.manifest.name))
         except (IslandsError, OSError) as error:
@@ -140,32 +139,39 @@ class Guard:
 
     # --- once it has diverged -----------------------------------------------------------------
 
-    async def _act(self, found: Divergence) -> None:
-        hub, earlier, now = self._hub, self._hub.plan.diverged, self._moment
+    async def act(self, found: Divergence) -> None:
+        """Pause the run, say how it goes back, and do what `on_divergence` says."""
+        hub, earlier, figures = self._hub, self._hub.plan.diverged, self._hub.folder.figures
+        self._pause()
         right = await asyncio.to_thread(self._hold, found.sound)
-        to = "" if right is None else right.told
-        lost = 0 if right is None else max(0, now.tokens - right.manifest.tokens)
-        again = earlier is not None and found.sound.merges <= earlier.merges
+        name, path = ("", "") if right is None else (right.manifest.name, right.told)
+        now = figures.booked or figures.tokens
+        lost = 0 if right is None else max(0, now - right.manifest.tokens)
+        again = earlier is not None and found.sound <= earlier.merges
         resumes = self._options.on_divergence is OnDivergence.RESUME
-        back = resumes and not again and right is not None
-        command = self._command(to) if to else ""
-        ends = resumes and again
-        then = f"it goes back to {to}, and loses {lost:,} tokens"
+        back, ends = resumes and not again and right is not None, resumes and again
+        command = self._command(name) if name else ""
+        then = f"it goes back to {path}, and loses {lost:,} tokens"
         if not back:
             here = f"the run {'ends' if ends else 'is paused'}; once this hub has ended, this goes"
-            then = f"{here} back to {to}, and loses {lost:,} tokens: {command}"
-        if not to:
-            then = f"the run {'ends' if ends else 'is paused'}, for no checkpoint is from before"
+            then = f"{here} back to {path}, and loses {lost:,} tokens: {command}"
+        if not name:
+            then = (
+                f"the run {'ends' if ends else 'is paused'}, for no checkpoint is from before that"
+            )
         try:
-            diverged = Diverged(now.merges, to, goes_back=back)
+            diverged = Diverged(figures.merges, name, Way.GOES_BACK if back else Way.WAITS)
             await hub.keep_plan(replace(hub.plan, diverged=diverged))
         except IslandsError as error:
-            say(f"what follows is not kept beyond this start of the hub: {error}")
-        hub.folder.write(hub.elapsed_s, "hub", RunDiverged(found.why, then, to, lost, command))
+            say(f"the run stays paused, for its plan cannot be written: {error}")
+            back = False
+        self.goes_back = back
+        hub.folder.write(hub.elapsed_s, "hub", RunDiverged(found.why, then, path, lost, command))
         say(f"the run has diverged: {found.why}; {then}")
-        await self._pause()
+        for _ in range(LOOKS):
+            if not figures.work.paused:
+                await asyncio.sleep(LOOK_S)
         if back:
-            self.goes_back = True
             await hub.leave("it goes back")
         elif ends:
             text = "it has diverged again, before it was past where it did so last"
@@ -176,18 +182,10 @@ class Guard:
         program = "python -m islands.syncer" if self._hub.settings.syncer_here else "islands run"
         return f"{program} {going_back(self._words, self._hub.settings.folder, to)}"
 
-    async def _pause(self) -> None:
-        hub = self._hub
-        address, name = hub.network.url(SUPERVISOR), hub.spec.settings.run
-        here = Target((address,), name, hub.key_file, hub.settings.connecting)
-        while True:  # until the supervisor has heard of it
-            try:
-                await tell(here, Verb.PAUSE, "", 1)
-            except (IslandsError, LinkLost, LocalFault) as error:
-                say(f"the run that has diverged cannot be paused: {error}")
-                await asyncio.sleep(LOOK_S)
-            else:
-                return
+    def _pause(self) -> None:
+        supervisor = self._hub.cluster.supervisor
+        if supervisor is not None:
+            supervisor.run_diverged()
 
     async def _go_on(self) -> None:
         """Watch anew, as somebody has the run go on: its loss may be as high as it likes."""
@@ -199,14 +197,21 @@ class Guard:
     async def _remind(self) -> None:
         """Have a run that diverged in an earlier start stay paused, and keep its way back."""
         before = self._hub.plan.diverged
-        if before is None or not before.back_to:
+        if before is None or not before.checkpoint:
+            return
+        if before.way is Way.WENT_BACK:
+            self._watch.sound = age_of(before.checkpoint)[1]
             return
         self._told = True
         with contextlib.suppress(IslandsError, OSError):
-            found = find(before.back_to, self._hub.settings.folder)
-            self._held.enter_context(found.store.reading(found.manifest.name))
-        say(f"the run is paused, as it diverged; this goes back: {self._command(before.back_to)}")
-        await self._pause()
+            store = store_of(self._options, self._hub.settings.folder)
+            self._held.enter_context(store.reading(before.checkpoint))
+        say(f"the run is paused: it diverged, and {self._command(before.checkpoint)} goes back")
+        self._pause()
+        resumes = self._options.on_divergence is OnDivergence.RESUME
+        if before.way is Way.GOES_BACK and resumes:  # processes of a killed hub were in the way
+            self.goes_back = True
+            await self._hub.leave("it goes back")
 
 
 @asynccontextmanager

@@ -36,7 +36,9 @@ from islands.keeping.verifying import faults_of_checkpoint, faults_of_run, journ
 from islands.layout.loop_layout import LoopLayout
 from islands.model.workload import OwnLoop, load_workload
 from islands.protocol.errors import RefusedError, UserError, unusable
+from islands.protocol.identities import SYNCER
 from islands.run.hosting.hub_address import read_hub_address
+from islands.run.hosting.process_identity import marked
 from islands.run.hosting.process_runtime import credentials_of, key_file_of, key_in, say
 from islands.run.records.figures import gone_back
 from islands.run.records.run_curves import curves_of
@@ -50,7 +52,7 @@ from islands.settings.commands import (
 )
 from islands.settings.groups import OWN_LOOP, CheckpointOptions, ConnectOptions, OnDivergence
 from islands.settings.quantities import size
-from islands.settings.run_spec import Diverged, RunPlan, RunSpec, read, write
+from islands.settings.run_spec import Diverged, RunPlan, RunSpec, Way, read, write
 from islands.syncer.journal import JOURNAL
 from islands.tasks.factory import allowed_by
 
@@ -235,8 +237,11 @@ def resumed(
     own = (folder / SPEC_FILE).exists()
     before = read(folder) if own else None
     diverged = None if before is None else before[1].diverged
-    if wish in (None, AUTO) and diverged is not None and diverged.goes_back:
-        wish = diverged.back_to if saving.on_divergence is OnDivergence.RESUME else wish
+    resumes = wish in (None, AUTO) and saving.on_divergence is OnDivergence.RESUME
+    if resumes and diverged is not None and diverged.way is Way.GOES_BACK:
+        if SYNCER in marked(folder):  # its hub was killed alone: this one ends it first
+            return spec
+        wish = diverged.checkpoint
     if wish is None:
         return spec
     if wish == AUTO and own and journal_is_whole(folder):
@@ -266,7 +271,7 @@ def resumed(
     gone_back(folder, restored.manifest.merges, restored.recovered.durable.ledger)
     after = read(folder)
     if after is not None and diverged is not None:  # killed before this, it goes back once more
-        past = Diverged(diverged.merges)
+        past = Diverged(diverged.merges, found.manifest.name, Way.WENT_BACK)
         write(folder, after[0], replace(after[1], diverged=past))
     say(
         f"the run goes back to checkpoint {found.told}: {restored.manifest.merges:,} merges, "

@@ -74,7 +74,7 @@ async def _run(hub: "Coordinator", budget: "Budget | None", words: tuple[str, ..
     screen = Screen()
     async with held_to(budget, hub), guarded(hub, words) as guard:
         summary = await watch(hub, screen)
-    if guard.goes_back:
+    if guard.goes_back and not hub.signalled:
         return AGAIN
     if summary is None:
         screen.say(f"stopped; the same command with --folder {hub.settings.folder} goes on")

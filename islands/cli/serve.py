@@ -53,8 +53,7 @@ def serve(options: SyncerOptions | SupervisorOptions, common: Common) -> int:
 
 
 def _serve_once(options: SyncerOptions | SupervisorOptions, common: Common) -> int:
-    given = common.given
-    folder, budget = options.folder, budget_of(options.budget)
+    folder, budget, given = options.folder, budget_of(options.budget), common.given
     spec = spec_of(options.file)
     if spec.task == OWN_LOOP and "run.merge_moments" not in (given or ()):
         spec = replace(spec, settings=replace(spec.settings, merge_moments=False))
@@ -130,7 +129,7 @@ async def _serve(
     banner(hub)
     async with metrics_served(hub), held_to(budget, hub), guarded(hub, words) as guard:
         summary = await hub.run(watchdog.ready)
-    if guard.goes_back:
+    if guard.goes_back and not hub.signalled:
         return AGAIN
     if summary is None:
         say("stopped; the same command in the same folder goes on")

@@ -15,8 +15,9 @@ row, the loss was too high or no number. Second: most learners have begun again 
 losses were no numbers, each without `well_steps` healthy steps in between. The syncer ends a run
 whose learners all do that three times (`protocol/syncer/timeouts.py`).
 
-Nothing is too high before `LEAST` looks, so the first steps of a run are left to the syncer. One
-learner whose device is broken is a small part of the mean, or none.
+Before `LEAST` looks the limit is three times the highest loss, if all were above 0. A run whose
+loss never was a number is left to the syncer. One learner whose device is broken is a small part of
+the mean, or none.
 
 **Values are sound** up to two looks before the last one that was calm, which is at most a quarter
 of the way from m to too high: what each learner reported to that look, it did after it had them.
@@ -30,44 +31,40 @@ from statistics import median_low
 
 WINDOW = 128
 LEAST = 16
-"""Looks before which nothing is usual."""
+"""Looks before which no median is known."""
 
 HIGH_LEAST = 8
 TIMES = 3
 NOISE = 4
 GAINED_SHARE = 10
 RELAPSES = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """How far a run was: its merges, and the tokens in its ledger."""
-
-    merges: int
-    tokens: int
+UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """That a run has diverged: why one thinks so, and the last moment of sound values."""
+    """That a run has diverged: why one thinks so, and after how many merges it was sound last.
+
+    The latter is `UNKNOWN` of a run that was so when this start of the hub began.
+    """
 
     why: str
-    sound: Moment
+    sound: int
 
 
 @dataclass(slots=True)
 class DivergenceWatch:
-    """The looks at one run since it last was as it should be."""
+    """The looks at one run, whose values were `sound` after so many merges."""
 
     lasting_s: float
     well_steps: int
     began_at: float = -inf
-    sound: Moment | None = None
+    sound: int = UNKNOWN
     _learned: int = 0
     _steps: dict[str, int] = field(default_factory=dict)
     _looked_s: float = -inf
     _usual: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    _moments: deque[Moment] = field(default_factory=lambda: deque(maxlen=3))
+    _merges: deque[int] = field(default_factory=lambda: deque(maxlen=3))
     _high_since_s: float | None = None
     _high: int = 0
     _relapsed: dict[str, int] = field(default_factory=dict)
@@ -84,10 +81,15 @@ class DivergenceWatch:
         return self._high > 0
 
     @property
+    def _begun(self) -> bool:
+        """Whether the run ever was as it should be."""
+        return bool(self._usual) or self.sound != UNKNOWN
+
+    @property
     def limit(self) -> float:
         """Above this a loss is too high."""
         if len(self._usual) < LEAST:
-            return inf
+            return TIMES * max(self._usual) if self._usual and min(self._usual) > 0 else inf
         usual = median_low(self._usual)
         highest = sorted(self._usual)[len(self._usual) * 9 // 10]
         return usual + max(
@@ -98,29 +100,27 @@ class DivergenceWatch:
 
     def due(self, now_s: float, steps: Mapping[str, int]) -> bool:
         """Return whether it is time for a look, by the steps of each learner that is here."""
-        more = sum(done > self._steps.get(name, 0) for name, done in steps.items())
-        waited_s = now_s - self._looked_s
-        if more == len(steps) or (
-            2 * more > len(steps) and waited_s >= self.lasting_s / HIGH_LEAST
-        ):
-            self._steps, self._looked_s = dict(steps), now_s
-            return bool(steps)
-        return False
+        stepped = sum(done > self._steps.get(name, 0) for name, done in steps.items())
+        late = now_s - self._looked_s >= self.lasting_s / HIGH_LEAST
+        if 2 * stepped <= len(steps) or not (late or stepped == len(steps)):
+            return False
+        self._steps, self._looked_s = dict(steps), now_s
+        return True
 
-    def look(self, now_s: float, loss: float, moment: Moment) -> Divergence | None:
+    def look(self, now_s: float, loss: float, merges: int) -> Divergence | None:
         """Look at a loss; return what has happened if the run has diverged by now."""
-        self._moments.append(moment)
+        self._merges.append(merges)
         if not self._too_high(loss):
             self._high, self._high_since_s = 0, None
             self._add(loss)
             if self._is_calm(loss):
-                self.sound = self._moments[0]
+                self.sound = self._merges[0]
             return None
         if self._high_since_s is None:
             self._high_since_s = now_s
         self._high += 1
         for_s = now_s - self._high_since_s
-        if for_s < self.lasting_s or self._high < HIGH_LEAST or self.sound is None:
+        if for_s < self.lasting_s or self._high < HIGH_LEAST or not self._begun:
             return None
         if not isfinite(loss):
             return Divergence(f"its loss is no finite number for {for_s:.0f} s", self.sound)
@@ -138,12 +138,12 @@ class DivergenceWatch:
         self._relapsed.pop(name, None)
         if times >= RELAPSES:
             self._relapsed[name] = steps.get(name, 0)
-        ill = {
-            each
+        ill = self._relapsed = {
+            each: before
             for each, before in self._relapsed.items()
-            if steps.get(each, before) - before < self.well_steps
+            if each in steps and steps[each] - before < self.well_steps
         }
-        if self.sound is None or 2 * len(ill) <= len(ill.union(here)):
+        if not self._begun or 2 * len(ill) <= len({*ill, *here}):
             return None
         told = "its only learner" if len(ill) == 1 else f"{len(ill)} learners"
         return Divergence(f"{RELAPSES} times in a row {told} had no finite loss", self.sound)

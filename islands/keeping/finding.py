@@ -8,7 +8,7 @@ from islands.files.disk import RealDisk
 from islands.files.run_files import PLAN_FILE, SPEC_FILE
 from islands.files.whole_files import parts_of, unsealed
 from islands.keeping.catalogue import held, whole_ones
-from islands.keeping.manifest import Manifest, digest_of
+from islands.keeping.manifest import NAME, Manifest, digest_of
 from islands.keeping.saving import CHECKPOINTS
 from islands.keeping.store import Store, store_at
 from islands.protocol.errors import DamagedError, UserError, unusable
@@ -33,15 +33,16 @@ class Found:
 
 
 def find(wish: str, folder: Path, stored: Store | None = None) -> Found:
-    """Find what `--resume` names: the merges of a checkpoint of this run, or a path.
+    """Find what `--resume` names: a checkpoint of this run by its merges or name, or a path.
 
     Args:
-        wish: a number of merges; `auto` for the newest whole checkpoint; else the path or URL of a
-            checkpoint, of a folder of checkpoints, or of another run's folder.
+        wish: a number of merges, or a name such as 2-400; `auto` for the newest whole checkpoint;
+            else the path or URL of a checkpoint, of a folder of checkpoints, or of another run's
+            folder.
         folder: the run's folder.
         stored: where this run stores checkpoints, if not in its folder.
     """
-    if wish == AUTO or wish.isdecimal():
+    if wish == AUTO or wish.isdecimal() or NAME.fullmatch(wish):
         return _among(stored or store_at(folder / CHECKPOINTS), wish)
     parent, _, name = wish.rstrip("/").rpartition("/")
     above = store_at(parent or ".")

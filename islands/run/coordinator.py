@@ -420,6 +420,11 @@ class Coordinator:
                 f"--folder {self.settings.folder} takes them up again"
             )
 
+    @property
+    def signalled(self) -> bool:
+        """Whether a signal has asked this process to end."""
+        return self._goodbye is not None
+
     async def keep_plan(self, plan: RunPlan) -> None:
         """Write another plan to the folder, for the next start."""
         await asyncio.to_thread(write, self.settings.folder, self.spec, plan)

@@ -76,8 +76,8 @@ class RunOptions(HubOptions):
         threads: number of XLA's CPU threads per learner; by default one.
         folder: folder of the run; by default a new one under runs/.
         saving: its checkpoints.
-        resume: go back to a checkpoint first: its number of merges, its path or URL, another run's
-            folder, or auto for the newest one if the journal is lost.
+        resume: go back to a checkpoint first: its number of merges, its name, path or URL, another
+            run's folder, or auto for the newest one if the journal is lost.
         evaluate_every_s: least time between two evaluations of the published values.
         islands: what engines place for the run, by name: a table of engine, count, hosts,
             accelerators and the rest, as docs/engines.md lists them; then no learner starts on this

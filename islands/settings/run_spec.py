@@ -7,6 +7,7 @@ A learner makes its own plan from its own task and compares the two before it jo
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
@@ -121,17 +122,25 @@ def _differences(
     return changes
 
 
+class Way(StrEnum):
+    """What becomes of a run that has diverged."""
+
+    WAITS = "waits"
+    GOES_BACK = "goes_back"
+    WENT_BACK = "went_back"
+
+
 @dataclass(frozen=True, slots=True)
 class Diverged:
     """The last divergence of a run, which was noticed when it had made so many `merges`.
 
-    `back_to` is the checkpoint from before it, and empty if there is none or once the run went
-    back. `goes_back` says that its hub has decided to go back by itself.
+    `checkpoint` names the one from before it; empty if there is none. A hub decides on the way: the
+    run waits for a person, or its next start goes back.
     """
 
     merges: int
-    back_to: str = ""
-    goes_back: bool = False
+    checkpoint: str
+    way: Way
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,10 @@ class SupervisorActor(RoleActor[events.Event]):
         """Report that a launched process has ended; `reason` is empty after an orderly end."""
         self.post(events.ProcessEnded(name, reason))
 
+    def run_diverged(self) -> None:
+        """Report that the run has diverged: it is paused as by an operator."""
+        self.post(events.RunDiverged())
+
     def _tick_later(self) -> None:
         self.ref.tell_later(tick_s(self.context.settings.timing), events.Ticked())
 

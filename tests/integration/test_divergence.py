@@ -34,6 +34,25 @@ async def test_the_command_that_is_told_goes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.long(
+    "tests/keeping/test_divergence.py::test_killed_before_the_run_has_gone_back_it_goes_back"
+)
+async def test_a_hub_that_is_killed_while_it_goes_back_goes_back_in_its_next_start(
+    tmp_path: Path,
+) -> None:
+    async with open_room(tmp_path) as room:
+        run = Disturbed(room, divergence_s=1.0)
+        hub = run.hub("resume")
+        await begun(run)
+        told = await run.disturb()
+        hub.process.kill()
+        await room.ended(hub)
+        again = run.hub("resume")
+        assert await run.ended(again) < LEFT
+        assert len(run.told()) == 1
+    assert f"the run goes back to checkpoint {told['checkpoint']}: " in again.err
+
+
+@pytest.mark.long(
     "tests/keeping/test_divergence.py::test_a_hub_that_has_decided_to_go_back_does_so_once"
 )
 async def test_a_hub_goes_back_by_itself_and_the_second_time_ends(tmp_path: Path) -> None:

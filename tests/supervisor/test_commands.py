@@ -19,7 +19,7 @@ from islands.protocol.messages.membership import (
 from islands.protocol.sessions import Received
 from islands.protocol.supervisor.actions import Revoke
 from islands.protocol.supervisor.commands import NONCE_S, USED_MAX, Nonces
-from islands.protocol.supervisor.events import LinkClosed, ProcessEnded, Revoked
+from islands.protocol.supervisor.events import LinkClosed, ProcessEnded, Revoked, RunDiverged
 from islands.protocol.supervisor.eviction import drain_limit_s
 from islands.protocol.supervisor.state import ADDED_MAX
 from islands.protocol.tape.entry import Record
@@ -413,6 +413,17 @@ def test_a_pause_reaches_the_syncer_with_the_view() -> None:
         assert recorded(desk.actions) == ["commanded"]
         (view,) = sent(desk.hear(syncer, 9), MembershipChanged)
         assert view.paused is paused
+
+
+def test_a_run_that_diverged_is_paused_by_nobodys_command_until_an_operator_resumes_it() -> None:
+    desk = Desk()
+    desk.hear(syncer_beat(desk.admit("s", 9, role=Role.SYNCER)), 9)
+    for told in ([True], []):
+        actions = desk.handle(RunDiverged())
+        assert [view.paused for view in sent(actions, MembershipChanged)] == told
+        assert recorded(actions) == []
+    assert desk.command(Verb.RESUME).done
+    assert [view.paused for view in sent(desk.actions, MembershipChanged)] == [False]
 
 
 def test_pausing_twice_is_pausing_once() -> None:

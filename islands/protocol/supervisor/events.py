@@ -89,6 +89,11 @@ class ProcessEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class RunDiverged:
+    """The run has diverged, as its hub sees by the loss, and is to be paused."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """Time has passed; sent at least every heartbeat."""
 
@@ -96,4 +101,6 @@ class Ticked:
 PeerEvent = Received | JoinArrived | HeartbeatArrived | CommandArrived
 """Events that the other end of a link causes; what they say may be false."""
 
-Event = PeerEvent | NewerSupervisorProven | Revoked | LinkClosed | ProcessEnded | Ticked
+Event = (
+    PeerEvent | NewerSupervisorProven | Revoked | LinkClosed | ProcessEnded | RunDiverged | Ticked
+)

@@ -277,6 +277,11 @@ def _pause(memory: SupervisorMemory, *, paused: bool) -> Answer:
     return True, f"learners {'stop after the step that they are in' if paused else 'go on'}{later}"
 
 
+@EVENTS.handles(events.RunDiverged)
+def on_run_diverged(memory: SupervisorMemory, _event: events.RunDiverged, _now_s: float) -> None:
+    _pause(memory, paused=True)
+
+
 def _stop(memory: SupervisorMemory, why: str) -> Answer:
     memory.stopping = memory.stopping or why or "stopped by an operator"
     if _tell_syncers(memory, messages.Stop(memory.stopping)):

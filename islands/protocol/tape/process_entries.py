@@ -74,10 +74,10 @@ class CopyFailed(Logged, frozen=True, tag="copy_failed"):
 
 
 class RunDiverged(Logged, frozen=True, tag="run_diverged"):
-    """The run has diverged, and is paused; it would go back to a checkpoint by this command.
+    """The run has diverged and is paused; `then` says what the hub does.
 
-    It would lose so many tokens. `then` says what the hub does; the last three are empty or 0 if
-    there is no checkpoint from before.
+    By `command` it goes back to a checkpoint from before that, and loses so many tokens; the three
+    are empty or 0 if there is none.
     """
 
     why: str
