@@ -5,7 +5,7 @@ VENV ?= .venv
 SEEDS ?= 2000
 WORKERS ?= 2
 BENCH ?= own_loop link shaped_link codecs large_model scale crowd several_hosts \
-	slowness real_goodput thirty_days hostile damage alerts
+	slowness real_goodput thirty_days hostile damage alerts keeping
 
 # Without bytecode each of the many processes of a run, and of a test, compiles all sources anew.
 export PYTHONDONTWRITEBYTECODE :=

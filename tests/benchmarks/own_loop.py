@@ -8,6 +8,8 @@ same boundaries.
 
 *Synchronised* is a step with a boundary next to one without. *Watched* is a step while five viewers
 follow the run's page and a scraper reads `/metrics` twice a second, next to one while nobody looks.
+*Saved* is a step while the hub stores one checkpoint after the other, next to one while it stores
+none.
 
 The bound is the upper one of a one-sided 95 % interval: pairs of windows are resampled. Aim: 1.01.
 """
@@ -19,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,7 @@ import aiohttp
 import numpy as np
 from numpy.typing import NDArray
 
+from islands.cli.control import target_of, tell
 from islands.lab.toys.toy_workload import Accelerator
 from islands.layout.loop_layout import LoopLayout
 from islands.learner.boundary import Dispatched
@@ -37,8 +40,11 @@ from islands.loops.own_model import NO_METRICS
 from islands.metrics.site import METRICS
 from islands.model.interfaces import PendingStep
 from islands.page.server import PROTOCOL
+from islands.protocol.messages.control import Verb
+from islands.settings.commands import OperatorOptions
 from islands.tasks.data.shards import ShardKey
 from messaging.clock import MonotonicClock
+from tests.integration.programs import entries
 from tests.run.test_coordinator import PLACE
 
 MIB = 2**20
@@ -49,10 +55,14 @@ WARM_STEPS = 30
 HUB_STARTS_S = 60.0
 SYNCHRONISED = ((0.02, 1, 60), (0.02, 8, 60), (0.1, 48, 12))
 WATCHED = (0.02, 8, 250)
+SAVED = (0.1, 48, 24)
 """Seconds of a step, MiB of the model, and steps of a window."""
+
+SAVING = "saved"
 
 VIEWERS = 5
 SCRAPE_S = 0.5
+SAVE_S = 0.1
 
 Boundary = Callable[["Finished | None"], object]
 
@@ -138,29 +148,32 @@ def stepping(run: JoinedRun[Accelerator], model: Accelerator) -> Boundary:
     return come
 
 
-def measure(address: str, case: tuple[float, int, int], pairs: int, *, watched: bool) -> str:
+def measure(
+    address: str, case: tuple[float, int, int], pairs: int, beside: str = "", run: Path = Path()
+) -> str:
+    """Return a line; `beside` is `watched` or `saved` where both windows are synchronised."""
     step_s, megabytes, steps = case
     model = Accelerator(step_s, megabytes * MIB // FRAGMENTS, FRAGMENTS)
     layout = LoopLayout(model.layout.leaves)
     who = membership(address, "own-loop", None, None, None, lambda _: None)
     times: list[list[float]] = [[], []]
     with (
-        onlookers(address) as say,
-        enter(who, 8, lambda *_: Parameters(model), layout=lambda: layout) as run,
+        beside_it(address, run if beside == SAVING else None) as say,
+        enter(who, 8, lambda *_: Parameters(model), layout=lambda: layout) as joined,
     ):
-        boundary = stepping(run, model)
+        boundary = stepping(joined, model)
         window(model, WARM_STEPS, boundary)
         for pair in range(pairs):
             for on in (False, True) if pair % 2 == 0 else (True, False):
-                if watched and on:
+                if beside and on:
                     say("come")
-                times[on].append(window(model, steps, boundary if watched or on else nothing))
-                if watched and on:
+                times[on].append(window(model, steps, boundary if beside or on else nothing))
+                if beside and on:
                     say("go")
     found = np.array(times)
     bound = upper_bound(found)
     return (
-        f"{'watched' if watched else 'synchronised':<14}{1e3 * step_s:4.0f} ms {megabytes:4} MiB "
+        f"{beside or 'synchronised':<14}{1e3 * step_s:4.0f} ms {megabytes:4} MiB "
         f"{1e3 * found[0].mean():9.3f} {1e3 * found[1].mean():9.3f}   "
         f"{found[1].sum() / found[0].sum():.4f}   {bound:.4f}   aim {AIM}: "
         f"{'reached' if bound <= AIM else 'missed'}"
@@ -197,17 +210,19 @@ def hub(folder: Path) -> Iterator[str]:
         process.wait()
 
 
-# --- onlookers --------------------------------------------------------------------------------
+# --- what goes on beside it -------------------------------------------------------------------
 
 
 @contextmanager
-def onlookers(address: str) -> Iterator[Callable[[str], None]]:
+def beside_it(address: str, run: Path | None) -> Iterator[Callable[[str], None]]:
     """A process of viewers and a scraper, so that what they read costs this one nothing.
 
-    It yields a function that has them `come` or `go`, and waits until they have.
+    With the folder of a run, it asks for checkpoints of that in their place. It yields a function
+    that has them `come` or `go`, and waits until they have.
     """
+    words = ["--onlook", address, *(() if run is None else ("--save", str(run)))]
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.benchmarks.own_loop", "--onlook", address],
+        [sys.executable, "-m", "tests.benchmarks.own_loop", *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -244,18 +259,24 @@ async def scrape(session: aiohttp.ClientSession, address: str, sees: asyncio.Eve
         await asyncio.sleep(SCRAPE_S)
 
 
-async def onlook(address: str) -> None:
+async def save(run: Path, sees: asyncio.Event) -> None:
+    target = target_of(OperatorOptions(folder=run))
+    while True:  # until cancelled
+        await asyncio.shield(tell(target, Verb.SAVE, "", 1))
+        sees.set()
+        await asyncio.sleep(SAVE_S)
+
+
+async def onlook(address: str, run: Path | None) -> None:
     """Come and go as standard input says."""
     tasks: list[asyncio.Task[None]] = []
     async with aiohttp.ClientSession() as session:
         while word := (await asyncio.to_thread(sys.stdin.readline)).strip():
             if word == "come":
-                sees = [asyncio.Event() for _ in range(VIEWERS + 1)]
-                duties = [view(session, address, each) for each in sees[1:]]
-                tasks = [
-                    asyncio.create_task(duty)
-                    for duty in (*duties, scrape(session, address, sees[0]))
-                ]
+                sees = [asyncio.Event() for _ in range(VIEWERS + 1 if run is None else 1)]
+                first = scrape(session, address, sees[0]) if run is None else save(run, sees[0])
+                duties = [first, *(view(session, address, each) for each in sees[1:])]
+                tasks = [asyncio.create_task(duty) for duty in duties]
                 for each in sees:
                     await each.wait()
             else:
@@ -271,17 +292,27 @@ def main() -> None:
     )
     parser.add_argument("--pairs", type=int, default=12, help="pairs of windows per case")
     parser.add_argument("--onlook", help=argparse.SUPPRESS)
+    parser.add_argument("--save", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.onlook:
-        asyncio.run(onlook(chosen.onlook))
+        asyncio.run(onlook(chosen.onlook, chosen.save))
         return
+    cases = [(case, "") for case in SYNCHRONISED]
+    tell_cases([*cases, (WATCHED, "watched"), (SAVED, SAVING)], chosen.pairs)
+
+
+def tell_cases(cases: Sequence[tuple[tuple[float, int, int], str]], pairs: int) -> None:
+    """Print a line for each case: a step, its model and window, and what goes on beside it."""
     print(f"{'':<14}{'step, model':<16}{'off ms':>9} {'on ms':>9}   {'ratio':<6}   {'95 %':<6}")
-    for case in (*SYNCHRONISED, WATCHED):
+    for case, beside in cases:
         with (
             tempfile.TemporaryDirectory(prefix="own-loop-") as folder,
             hub(Path(folder)) as address,
         ):
-            print(measure(address, case, chosen.pairs, watched=case is WATCHED), flush=True)
+            run = Path(folder) / "run"
+            line = measure(address, case, pairs, beside, run)
+            saved = len(entries(run / "tape.jsonl", "checkpointed"))
+            print(line, f"({saved} checkpoints)" if beside == SAVING else "", flush=True)
 
 
 if __name__ == "__main__":
