@@ -9,6 +9,7 @@ from islands.keeping.standby import Hooks, StandbyActor
 from islands.keeping.standby_state import HUB
 from islands.protocol.errors import UserError
 from islands.protocol.identities import SUPERVISOR, Role
+from islands.protocol.syncer.journalling import APART
 from islands.run.hosting import process_runtime as runtime
 from islands.run.hosting.hub_requests import Requester, fetch_run_spec
 from islands.run.hosting.revocations import keep_revoked
@@ -17,7 +18,6 @@ from islands.run.roles import chance, journal_disk
 from islands.settings.host import StandbyOptions
 from islands.settings.run_spec import RunPlan, RunSpec, read, write
 from islands.settings.wire_limits import limits_of
-from islands.syncer.journal import APART
 from messaging.clock import MonotonicClock
 from messaging.websocket.network import WebsocketNetwork
 

@@ -36,14 +36,19 @@ from islands.protocol.messages.standby import Follow, PieceHeld
 from islands.protocol.messages.training import StateOffer, StateRequest
 from islands.protocol.sessions import Received, claimed_name
 from islands.protocol.syncer import actions, events
-from islands.protocol.syncer.journalling import fresh, resume_run
+from islands.protocol.syncer.journalling import (
+    APART,
+    fresh,
+    goes_on_from_a_copy,
+    resume_run,
+)
 from islands.protocol.syncer.memory import HANDLERS
 from islands.protocol.syncer.pulls import levels_of
 from islands.protocol.syncer.sessions import route
 from islands.protocol.syncer.state import SyncerState
 from islands.protocol.tape import process_entries, round_entries
 from islands.protocol.tape.entry import Record
-from islands.syncer.journal import APART, Follower, Journal, JournalWriter, Peers, Recovered, encode
+from islands.syncer.journal import Follower, Journal, JournalWriter, Peers, Recovered, encode
 from islands.syncer.value_store import InspectionQueue, ValueStore
 from islands.syncer.workers import Hooks, SyncerWorkers, attempt
 from messaging.envelope import Envelope
@@ -473,7 +478,8 @@ class SyncerActor(RoleActor[events.Event]):
         own = core.durable.epoch, core.epoch_proof
         fenced = genuine and self._credentials.another_start(seen, own)
         self.post(events.LinkOpened(hello, connection, trusted=genuine, fenced=fenced))
-        if fenced:  # the next start then gets a higher epoch; if this fails, it is fenced again
+        if fenced and not goes_on_from_a_copy(hello.epoch_seen, core.durable.epoch):
+            # The next start then gets a higher epoch; if this fails, it is fenced again.
             with suppress(JournalError):
                 self._journal.begin_epoch(hello.epoch_seen + APART)
         if not genuine:

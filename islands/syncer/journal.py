@@ -30,7 +30,7 @@ from islands.files.slots import FORMAT, VOID, Arrays, Head, Record, Slots, name_
 from islands.protocol.errors import DamagedError, DiskError, FencedError, IslandsError, JournalError
 from islands.protocol.identities import Version
 from islands.protocol.messages.standby import Follow, PieceHeld
-from islands.protocol.syncer.journalling import Durable
+from islands.protocol.syncer.journalling import APART, Durable
 from islands.protocol.syncer.versions import Published
 from islands.protocol.tape.entry import Entry
 from islands.syncer.workers import attempt
@@ -40,10 +40,6 @@ JOURNAL = "journal"
 """Folder of the journal in that of its run."""
 METADATA = "metadata"
 """Name of the records without a fragment."""
-APART = 1000
-"""Epochs from those of a journal's records to those of a start over a copy of them, and from those
-of such a start to the next one over the journal itself, if that hears of it: neither knows of all
-starts over the other, and the epochs of both must differ."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ from islands.keeping.saving import CHECKPOINTS
 from islands.keeping.store import FolderStore
 from islands.keeping.verifying import faults_of_checkpoint
 from islands.protocol.errors import DamagedError
+from islands.protocol.syncer.journalling import APART
 from islands.settings.run_spec import read
-from islands.syncer.journal import APART, JOURNAL, Journal
+from islands.syncer.journal import JOURNAL, Journal
 from tests.keeping.crashes import Crashes, restore
 from tests.keeping.test_checkpoints import FRAGMENTS, PLAN, SPEC, Run, trained, values_in
 from tests.keeping.test_mirror import Mirrors

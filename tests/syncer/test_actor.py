@@ -1,6 +1,7 @@
 """The syncer's actor: whose word counts for whom."""
 
 import asyncio
+import random
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from islands.files.disk import RealDisk
+from islands.lab.world.disk import SimulatedDisk
 from islands.protocol.errors import DiskError, OutdatedError
 from islands.protocol.identities import FragmentIndex, Version
 from islands.protocol.messages.membership import Leave, Refused
@@ -18,7 +20,8 @@ from islands.protocol.messages.training import (
     FragmentUpdate,
     Welcome,
 )
-from islands.syncer.journal import APART, Journal
+from islands.protocol.syncer.journalling import APART
+from islands.syncer.journal import Journal
 from islands.syncer.value_store import INSPECTIONS_MAX
 from messaging.links.memory_link import MemoryLink
 from tests.syncer.actor_bench import ANA, BEN, TICKET, WHO, Room, last_words, open_syncer, say
@@ -141,6 +144,19 @@ async def test_an_older_journal_ends_the_syncer_also_without_room_for_an_epoch(
         task.result()
     disk.shut = False
     assert Journal(disk, 0).begin_epoch(1) == (2 if full else 8 + APART)
+
+
+@virtual
+async def test_a_start_over_a_copy_is_never_outranked() -> None:
+    disk = SimulatedDisk(random.Random(0))
+    room = Room(disk)
+    task = asyncio.get_running_loop().create_task(room.actor.run())
+    await asyncio.sleep(0.01)  # it listens from now on
+    await room.hello(ANA, follows=APART)
+    await asyncio.wait([task])  # noqa: TID251  of one task
+    with pytest.raises(OutdatedError, match="from a copy of this journal"):
+        task.result()
+    assert Journal(disk, 0).begin_epoch(1) == 2
 
 
 @virtual

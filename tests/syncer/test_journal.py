@@ -21,10 +21,10 @@ from islands.protocol.errors import DamagedError, DiskError, FencedError, Journa
 from islands.protocol.identities import Fate, Incarnation, LearnerName, Version
 from islands.protocol.messages.training import FragmentProgress, Merged
 from islands.protocol.settings.run import RunSettings
-from islands.protocol.syncer.journalling import Durable, fresh
+from islands.protocol.syncer.journalling import APART, Durable, fresh
 from islands.protocol.syncer.ledger import Account, Book, Claim
 from islands.protocol.syncer.versions import Published
-from islands.syncer.journal import APART, Journal, Recovered, encode
+from islands.syncer.journal import Journal, Recovered, encode
 from messaging.codec.tensors import as_buffer, digest
 
 FRAGMENTS = 2

@@ -37,6 +37,20 @@ from islands.protocol.syncer.ledger import Ledger
 from islands.protocol.syncer.versions import Published
 from islands.protocol.tape.round_entries import Extended
 
+APART = 1000
+"""Epochs from those of a journal's records to those of a start over a copy of them, and from those
+of such a start to the next one over the journal itself, if that hears of it: neither knows of all
+starts over the other, and the epochs of both must differ."""
+
+
+def goes_on_from_a_copy(seen: int, own: int) -> bool:
+    """Return whether an epoch that members have seen is that of a copy of this epoch's journal.
+
+    What was merged there is in no record here, so no later start here may go on above it.
+    """
+    return seen - own >= APART // 2
+
+
 SECONDS_PER_ACCOUNT = 5e-7
 """Cost of a record [M: 0.1 µs to encode an account on the loop's thread, 0.4 µs at most on the
 worker's]."""

@@ -36,6 +36,7 @@ from islands.protocol.syncer.accounts import close_accounts, end, retire
 from islands.protocol.syncer.actions import Dismiss
 from islands.protocol.syncer.closing import begin_closing, set_paused
 from islands.protocol.syncer.commits import send_lacking
+from islands.protocol.syncer.journalling import goes_on_from_a_copy
 from islands.protocol.syncer.members import LearnerRecord, may_donate
 from islands.protocol.syncer.memory import EVENTS, HANDLERS, SyncerMemory
 from islands.protocol.syncer.plausibility import news_of
@@ -82,10 +83,16 @@ def on_link_opened(core: SyncerMemory, event: events.LinkOpened, now_s: float) -
         core.actions.append(Dismiss(connection, stop if event.trusted else over))
         return
     if event.trusted and event.fenced:
+        mend = (
+            "a syncer has gone on from a copy of this journal, which is outdated; go back to a "
+            "checkpoint (--resume) if that other one is lost, too"
+            if goes_on_from_a_copy(hello.epoch_seen, core.durable.epoch)
+            else "a newer syncer runs elsewhere, or this journal is an older copy; end the other "
+            "one, and start this one again"
+        )
         raise OutdatedError(
             f"{hello.name} follows another start of the syncer, of epoch {hello.epoch_seen}, and "
-            f"this one has {core.durable.epoch}, so it ends: a newer syncer runs elsewhere, or "
-            "this journal is an older copy; end the other one, and start this one again"
+            f"this one has {core.durable.epoch}, so it ends: {mend}"
         )
     refusal = _refusal(core, hello, now_s, trusted=event.trusted)
     if refusal is not None:

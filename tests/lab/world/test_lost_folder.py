@@ -11,8 +11,8 @@ from islands.lab.world.world import LearnerHost, NumpyTrainers, World
 from islands.protocol.errors import FAILED, OutdatedError, exit_code_of
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.run import RunSettings
+from islands.protocol.syncer.journalling import APART
 from islands.protocol.syncer.versions import waits_s
-from islands.syncer.journal import APART
 from tests.lab.world.worlds import entries, finished, ledger, lived
 
 pytestmark = pytest.mark.simulation
