@@ -166,11 +166,11 @@ class Guard:
             say(f"the run stays paused, for its plan cannot be written: {error}")
             back = False
         self.goes_back = back
-        hub.folder.write(hub.elapsed_s, "hub", RunDiverged(found.why, then, path, lost, command))
-        say(f"the run has diverged: {found.why}; {then}")
-        for _ in range(LOOKS):
+        for _ in range(LOOKS):  # a run that is paused takes no checkpoints
             if not figures.work.paused:
                 await asyncio.sleep(LOOK_S)
+        hub.folder.write(hub.elapsed_s, "hub", RunDiverged(found.why, then, path, lost, command))
+        say(f"the run has diverged: {found.why}; {then}")
         if back:
             await hub.leave("it goes back")
         elif ends:
