@@ -177,9 +177,7 @@ ROLES: Mapping[str, Command] = MappingProxyType(
         "syncer": Command(
             "settings.host:SyncerOptions", has_file=True, shares_file=True, plans=True
         ),
-        "standby": Command(
-            "settings.host:StandbyOptions", has_file=True, shares_file=True, plans=True
-        ),
+        "standby": Command("settings.host:StandbyOptions", has_file=True, shares_file=True),
         "supervisor": Command(
             "settings.host:SupervisorOptions", has_file=True, shares_file=True, plans=True
         ),
