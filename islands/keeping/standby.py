@@ -2,8 +2,10 @@
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import assert_never
 
 from islands.actors.ports import Worker
@@ -75,6 +77,7 @@ class StandbyActor(RoleActor[standby.Event]):
         self._worker = worker
         self._rng = rng
         self._hooks = hooks or Hooks()
+        self._stores: deque[standby.Store] = deque()
         self._syncer: Dialer | None = None
         self._syncer_address: str | None = None
         layout = context.layout
@@ -141,11 +144,11 @@ class StandbyActor(RoleActor[standby.Event]):
             case standby.Store():
                 self._store(action)
             case standby.Answer(reason):
-                self._hooks.answer(reason)
+                self._keep(partial(self._hooks.answer, reason))
             case standby.KeepSpec(spec, plan):
-                self._keep_spec(spec, plan)
+                self._keep(partial(self._hooks.spec, spec, plan))
             case standby.KeepRevoked(revoked):
-                self._hooks.revoked(revoked)
+                self._keep(partial(self._hooks.revoked, revoked))
             case standby.Promote(role):
                 self.promoted = role
                 self.ref.stop(f"it goes on as the {role}")
@@ -155,9 +158,12 @@ class StandbyActor(RoleActor[standby.Event]):
             case _:
                 assert_never(action)
 
-    def _keep_spec(self, spec: str, plan: bytes) -> None:
+    def _keep(self, keep: Callable[[], object]) -> None:
+        """Call a hook that writes; a disk that fails ends no standby."""
         try:
-            self._hooks.spec(spec, plan)
+            keep()
+        except (OSError, DiskError) as error:
+            self.record(process_entries.Disk(str(error)))
         except IslandsError as error:
             self.fail("the run", error)
 
@@ -180,7 +186,14 @@ class StandbyActor(RoleActor[standby.Event]):
         self.post(standby.SyncerLinked("" if link is None else link.remote))
 
     def _store(self, store: standby.Store) -> None:
+        """Write a file after those before it."""
+        self._stores.append(store)
+        if len(self._stores) == 1:
+            self._store_first()
+
+    def _store_first(self) -> None:
         """Write a file; as long as the disk fails it is tried again, and nothing is confirmed."""
+        store = self._stores[0]
         piece = store.piece
 
         def write() -> bool:
@@ -192,11 +205,15 @@ class StandbyActor(RoleActor[standby.Event]):
                 self.fail("the copy", error)
             elif not self.ref.stopped:
                 self.record(process_entries.Disk(str(error)))
-                asyncio.get_running_loop().call_later(DISK_RETRY_S, self._store, store)
+                asyncio.get_running_loop().call_later(DISK_RETRY_S, self._store_first)
 
         def done(whole: bool) -> None:  # noqa: FBT001  the result of `write`
-            if not self.ref.stopped:
-                self.post(standby.Stored(store, whole))
+            if self.ref.stopped:
+                return
+            self._stores.popleft()
+            self.post(standby.Stored(store, whole))
+            if self._stores:
+                self._store_first()
 
         attempt(self._worker, write, done=done, failed=failed)
 

@@ -20,6 +20,7 @@ import msgspec
 
 from islands.files.disk import DiskFile
 from islands.files.run_files import STANDBYS_FILE
+from islands.files.slots import name_of
 from islands.files.whole_files import read_sealed, write_sealed
 from islands.protocol.errors import DamagedError, DiskError
 from islands.protocol.messages.standby import Follow, PieceHeld, RecordPiece
@@ -28,11 +29,14 @@ from islands.protocol.tape.process_entries import CopyFailed, Mirrored
 from islands.settings.wire_limits import RECORD_PIECE_BYTES
 from islands.syncer.journal import Follower, Journal, Peers
 
-WINDOW = 32
-"""Most pieces that are sent and not confirmed."""
+WINDOW = 16
+"""Most pieces that are sent and not confirmed: a part of what a link lets wait."""
 
 WAITING_MAX = 256
 """Most files that are open for one standby."""
+
+KNOWN_MAX = 16
+"""Most standbys whose addresses are kept."""
 
 NONE_FOLLOWS = "no standby follows, and durability is mirrored: nothing is merged until one does"
 
@@ -65,6 +69,7 @@ class _Standby:
     newest: int = -1
     waiting: deque[_Content] = field(default_factory=deque)
     at: int = 0
+    next: Piece | None = None
     sent: int = 0
     confirmed: int = 0
     ends: deque[tuple[int, int]] = field(default_factory=deque)
@@ -74,13 +79,28 @@ class _Standby:
     def idle(self) -> bool:
         return not self.waiting and not self.ends
 
+    def wait_for(self, content: _Content) -> None:
+        """Send a file later, in place of an older one of its name that has not been begun."""
+        for older in list(self.waiting)[self.at > 0 or self.next is not None :]:
+            if name_of(older.file) == name_of(content.file):
+                self.waiting.remove(older)
+                older.source.close()
+        self.waiting.append(content)
+
     def next_piece(self) -> Piece | None:
-        """Return the next piece, if one more may be under way; `passed` counts it."""
+        """Return the next piece, if one more may be under way; the same one until it is `passed`.
+
+        Raises:
+            DiskError: the file cannot be read.
+        """
+        if self.next is not None:
+            return self.next
         if not self.waiting or self.sent - self.confirmed >= WINDOW:
             return None
         content = self.waiting[0]
         payload = bytearray(min(RECORD_PIECE_BYTES, content.source.size - self.at))
-        content.source.read_into(memoryview(payload))
+        if content.source.read_into(memoryview(payload)) < len(payload):
+            raise DiskError(f"{content.file} of the journal cannot be read to its end")
         piece = RecordPiece(
             number=self.sent + 1,
             file=content.file,
@@ -89,11 +109,12 @@ class _Standby:
             size_bytes=content.source.size,
             left=len(self.waiting) - 1 + self.behind,
         )
-        return piece, (memoryview(payload),)
+        self.next = piece, (memoryview(payload),)
+        return self.next
 
     def passed(self, piece: RecordPiece, size_bytes: int) -> None:
         """Count a piece that was sent."""
-        self.sent, self.at = piece.number, self.at + size_bytes
+        self.next, self.sent, self.at = None, piece.number, self.at + size_bytes
         if self.at == piece.size_bytes:
             self.waiting.popleft().source.close()
             self.at = 0
@@ -151,10 +172,14 @@ class Standbys(Follower):
         for connection, standby in list(self._standbys.items()):
             known = standby.known
             lacks = [(n, file) for n, file in numbered if known.get(file, -1) < n]
-            sent = lacks[: max(0, WAITING_MAX - len(standby.waiting))]
-            known |= {file: number for number, file in sent}
-            opened = [_opened(journal, *each) for each in sent]
-            all_of_it = len(sent) == len(lacks)
+            opened: list[_Content] = []
+            try:
+                for number, file in lacks[: max(0, WAITING_MAX - len(standby.waiting))]:
+                    opened.append(_opened(journal, number, file))
+                    known[file] = number
+            except DiskError as error:
+                self._news.append(CopyFailed("standby", f"{standby.name}: {error}"))
+            all_of_it = len(opened) == len(lacks)
             self._opened.append((connection, opened, newest if all_of_it else None))
 
     @property
@@ -172,7 +197,8 @@ class Standbys(Follower):
                     each.source.close()
                 continue
             standby.behind = newest is None
-            standby.waiting += contents
+            for each in contents:
+                standby.wait_for(each)
             if standby.idle and newest is not None:
                 standby.newest = newest
             self._send(connection)
@@ -181,7 +207,9 @@ class Standbys(Follower):
     def receive(self, connection: int, message: Follow | PieceHeld) -> None:
         if isinstance(message, Follow):
             self._standbys[connection] = _Standby(message.name, message.address, dict(message.held))
-            self._known[message.name] = message.address
+            self._known.pop(message.name, None)
+            kept = [*self._known.items(), (message.name, message.address)]
+            self._known = dict(kept[-KNOWN_MAX:])
             self._peers.look()
         elif connection not in self._standbys:
             self._peers.drop(connection, "said something before it followed")
@@ -189,6 +217,8 @@ class Standbys(Follower):
             self._peers.drop(connection, "confirmed what was not sent")
         else:
             self._send(connection)
+            if (standby := self._standbys[connection]).idle and standby.behind:
+                self._peers.look()
             self._peers.confirm()
 
     def lost(self, connection: int) -> None:
@@ -216,14 +246,16 @@ class Standbys(Follower):
 
     def _send(self, connection: int) -> None:
         standby = self._standbys[connection]
-        while (found := standby.next_piece()) is not None:
-            piece, payload = found
-            if not self._peers.send(connection, piece, payload):
-                return  # the link is gone, which is told next
-            standby.passed(piece, len(payload[0]))
-        if standby.idle and standby.behind:
-            self._peers.look()
-        elif standby.idle and standby.newest >= 0 and not standby.told:
+        try:
+            while (found := standby.next_piece()) is not None:
+                piece, payload = found
+                if not self._peers.send(connection, piece, payload):
+                    return  # there is no room, or the link is gone
+                standby.passed(piece, len(payload[0]))
+        except DiskError as error:
+            self._peers.drop(connection, str(error))
+            return
+        if not standby.behind and standby.newest >= 0 and not standby.told:
             standby.told = True
             self._news.append(Mirrored(f"standby {standby.name} at {standby.address}"))
 

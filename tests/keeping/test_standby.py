@@ -8,6 +8,7 @@ from typing import TypeVar
 import pytest
 
 from islands.actors.epochs import epoch_disk
+from islands.files.disk import DiskFile, RealDisk
 from islands.files.slots import Slots
 from islands.keeping import standbys
 from islands.keeping.promotion import Answer, answer, answered, wish, wished
@@ -30,7 +31,7 @@ from islands.keeping.standby_state import Answer as No
 from islands.keeping.standbys import NONE_FOLLOWS, Standbys
 from islands.keeping.verifying import faults_of_run
 from islands.protocol import sessions
-from islands.protocol.errors import UserError
+from islands.protocol.errors import DiskError, UserError
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role
 from islands.protocol.membership import Credentials, MembershipState
 from islands.protocol.messages.membership import (
@@ -70,9 +71,10 @@ class Pair:
         self.confirmed = 0
         self.sent: list[RecordPiece] = []
         self.spoil = False
+        self.room = 1000
         self.wire: list[MessageArrived] = []
         self.standbys = Standbys(waits=waits)
-        self.standbys.attach(Peers(self._send, self._drop, self._look, self._confirm))
+        self.standbys.attach(Peers(self._send, self._drop, self.look, self._confirm))
         self.state: StandbyState
 
     def link(self) -> None:
@@ -88,7 +90,7 @@ class Pair:
 
     def commit(self, number: int) -> None:
         self.run.commit(number)
-        self._look()
+        self.look()
 
     def deliver(self) -> None:
         """Carry what is under way until nothing is."""
@@ -110,6 +112,8 @@ class Pair:
     def _send(self, connection: int, message: object, payload: tuple[memoryview, ...]) -> bool:
         assert connection == CONNECTION
         assert isinstance(message, RecordPiece)
+        if len(self.wire) >= self.room:
+            return False
         self.sent.append(message)
         data = bytearray(b"".join(payload))
         data[-1] ^= self.spoil
@@ -119,7 +123,7 @@ class Pair:
     def _drop(self, _: int, reason: str) -> None:
         self.dropped.append(reason)
 
-    def _look(self) -> None:
+    def look(self) -> None:
         self.standbys.follow(self.run.journal)
         self.standbys.followed()
 
@@ -182,6 +186,49 @@ def test_one_that_is_slow_is_sent_the_newest_of_each_name(
     assert len(pair.sent) < 10
     assert pair.sent[-1].left == 0
     assert pair.state.whole
+    assert values_in(pair.other) == values_in(pair.run.folder)
+
+
+def test_a_piece_for_which_a_link_has_no_room_is_sent_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standbys, "RECORD_PIECE_BYTES", 40)
+    pair = Pair(tmp_path)
+    pair.room = 2
+    pair.commit(1)
+    pair.commit(2)
+    pair.link()
+    pair.deliver()
+    assert pair.dropped == []
+    assert values_in(pair.other) == values_in(pair.run.folder)
+
+
+class Failing(RealDisk):
+    """A disk of which nothing can be opened, or written, while it is bad."""
+
+    bad = False
+
+    def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
+        if self.bad:
+            raise DiskError("too many open files")
+        return super().open(name, at_bytes)
+
+
+def test_a_file_that_cannot_be_opened_is_sent_later(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, waits=True)
+    pair.commit(1)
+    pair.commit(2)
+    failing = Failing(pair.run.folder / JOURNAL)
+    pair.run.journal._disk = failing  # noqa: SLF001
+    failing.bad = True
+    pair.link()
+    assert (pair.sent, pair.standbys.wanted, pair.standbys.holds(1)) == ([], True, False)
+    (failed,) = pair.standbys.news()
+    assert failed == CopyFailed("standby", "sb: too many open files")
+    failing.bad = False
+    pair.look()
+    pair.deliver()
+    assert pair.standbys.holds(2)
     assert values_in(pair.other) == values_in(pair.run.folder)
 
 
