@@ -15,6 +15,7 @@ from dataclasses import replace
 from math import inf, nan
 from pathlib import Path
 
+from islands.files.run_files import PROMOTED_FILE
 from islands.keeping.divergence import Divergence, DivergenceWatch
 from islands.keeping.finding import Found, newest_until
 from islands.keeping.manifest import age_of
@@ -179,7 +180,10 @@ class Guard:
 
     def _command(self, to: str) -> str:
         """Return the command by which the run goes back to a checkpoint."""
-        program = "python -m islands.syncer" if self._hub.settings.syncer_here else "islands run"
+        hub = self._hub.settings
+        program = "python -m islands.syncer" if hub.syncer_here else "islands run"
+        if (hub.folder / PROMOTED_FILE).exists():  # its options are a standby's
+            program = "python -m islands.standby"
         return f"{program} {going_back(self._words, self._hub.settings.folder, to)}"
 
     def _pause(self) -> None:

@@ -28,7 +28,7 @@ from islands.files.whole_files import replace_file
 from islands.keeping.catalogue import held, whole_ones
 from islands.keeping.finding import AUTO, Restored, find, peek
 from islands.keeping.manifest import MANIFEST, Manifest, age_of
-from islands.keeping.promotion import Answer, answered, wish
+from islands.keeping.promotion import Answer, answered, standby_in, wish
 from islands.keeping.restoring import go_back
 from islands.keeping.saving import CHECKPOINTS, store_of
 from islands.keeping.store import store_at
@@ -39,7 +39,7 @@ from islands.protocol.errors import RefusedError, UserError, unusable
 from islands.protocol.identities import SYNCER
 from islands.run.hosting.hub_address import read_hub_address
 from islands.run.hosting.process_identity import marked
-from islands.run.hosting.process_runtime import credentials_of, key_file_of, key_in, say
+from islands.run.hosting.process_runtime import credentials_of, key_in, say
 from islands.run.records.figures import gone_back
 from islands.run.records.run_curves import curves_of
 from islands.run.records.run_values import require_folder
@@ -50,7 +50,7 @@ from islands.settings.commands import (
     VerifyOptions,
     named,
 )
-from islands.settings.groups import OWN_LOOP, CheckpointOptions, ConnectOptions, OnDivergence
+from islands.settings.groups import OWN_LOOP, CheckpointOptions, OnDivergence
 from islands.settings.quantities import size
 from islands.settings.run_spec import Diverged, RunPlan, RunSpec, Way, read, write
 from islands.syncer.journal import JOURNAL
@@ -142,7 +142,10 @@ def promote(options: PromoteOptions, _: Common) -> int:
     earlier = read(folder)
     if earlier is None:
         raise UserError(f"{folder} holds no standby's copy of a run; name the folder of one")
-    key_file = key_file_of(folder, ConnectOptions(), options.key_file)
+    standby = standby_in(folder)
+    if standby is None:
+        raise UserError(f"{folder} is no standby's folder; name the folder of one")
+    key_file = options.key_file or Path(standby.key_file)
     credentials = credentials_of(earlier[0].settings.run, key_file)
     with suppress(UserError), lock_folder(folder / JOURNAL, JOURNAL_LOCK, "standby"):
         raise RefusedError(

@@ -9,6 +9,7 @@ metrics.jsonl           curves, `figures.json` all other figures, `summary.json`
 final.safetensors       the model of the end
 settings.json           all that the hub was started with, and `versions.json` its packages
 standbys.json           where the standbys of this folder's syncer would be its next hubs
+standby.json            in a standby's folder: its name, and where its key is
 promote, promoted.json  in a standby's folder: that it shall go on, and what it goes on as
 hub.lock                held by its hub, as `lock` is in the folder of a role by that role
 ROLE, ROLE.epoch        the journal of a role, and a copy of its newest epoch
@@ -30,6 +31,7 @@ FINAL_FILE = "final.safetensors"
 SETTINGS_FILE = "settings.json"
 VERSIONS_FILE = "versions.json"
 STANDBYS_FILE = "standbys.json"
+STANDBY_FILE = "standby.json"
 PROMOTE_FILE = "promote"
 PROMOTED_FILE = "promoted.json"
 HUB_LOCK = "hub.lock"

@@ -25,6 +25,7 @@ from islands.files.run_files import JOURNAL_LOCK, KEY_FILE, REVOKED_FILE, TOKEN_
 from islands.files.slots import Slots
 from islands.files.spare_files import spare_of
 from islands.files.whole_files import copy_file, replace_file
+from islands.keeping.restoring import set_aside
 from islands.protocol.errors import DamagedError, DiskError, FencedError, IslandsError, UserError
 from islands.protocol.identities import SUPERVISOR
 from islands.protocol.tape.entry import Entry
@@ -187,7 +188,12 @@ class Mirror(Follower):
             lock = unless_claimed.enter_context(
                 lock_folder(self.other / JOURNAL, JOURNAL_LOCK, "syncer")
             )
-            self._check(epoch)
+            earlier = self._check(epoch)
+            if earlier:
+                set_aside(self.other)
+                unless_claimed.close()
+                self._claim(epoch)
+                return
             for path in self._beside():
                 copy = self.other / path.relative_to(self.folder)
                 make_private(copy.parent)
@@ -204,24 +210,26 @@ class Mirror(Follower):
                     yield path
         yield from sorted((self.folder / SUPERVISOR).glob("epoch.*"))
 
-    def _check(self, epoch: int) -> None:
+    def _check(self, epoch: int) -> bool:
+        """Return whether the other folder holds this run before it went back to a checkpoint."""
         gone_on = newest_epoch(Slots(epoch_disk(self.other, JOURNAL)))
         if gone_on:
             raise FencedError(
                 f"a hub has gone on in {self.other}, the mirror of this run, as epoch {gone_on}; "
                 f"this syncer, epoch {epoch}, ends: go on in that folder, or name another as mirror"
             )
+        held = any((self.other / JOURNAL).glob("fragment-*"))
         try:
             there = read(self.other)
         except DamagedError:
-            if any((self.other / JOURNAL).glob("fragment-*")):
+            if held:
                 raise
             there = None  # the first copy was cut off
-        if there is not None and there[1].begun != self.plan.begun:
-            raise UserError(
-                f"{self.other} is the mirror of another run, or of this one before it went back to "
-                "a checkpoint; name another folder as mirror"
-            )
+        if there is None or there[1].begun == self.plan.begun:
+            return False
+        if there[1].origin == self.plan.went_back_from:
+            return held
+        raise UserError(f"{self.other} is the mirror of another run; name another folder as mirror")
 
     def _copy(self, source: str, file: str) -> None:
         copy_file(self.folder / JOURNAL / source, self.other / JOURNAL / file)

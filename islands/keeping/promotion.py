@@ -5,14 +5,35 @@ promoted.json   the standby's answer; what it goes on as is in it for good
 """
 
 import hmac
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from islands.files.run_files import PROMOTE_FILE, PROMOTED_FILE
+from islands.files.run_files import PROMOTE_FILE, PROMOTED_FILE, STANDBY_FILE
 from islands.files.whole_files import read_sealed, replace_file, write_sealed
 from islands.protocol.errors import DamagedError, UserError
 from islands.protocol.membership import Credentials
+
+
+class Standby(msgspec.Struct, frozen=True):
+    """The name of a standby, which it keeps over its starts, and the file of its key."""
+
+    name: str
+    key_file: str
+
+
+def keep_standby(folder: Path, standby: Standby) -> None:
+    write_sealed(folder / STANDBY_FILE, msgspec.json.encode(standby))
+
+
+def standby_in(folder: Path) -> Standby | None:
+    """Return the standby whose folder this is; None if it is none, or does not say so any more."""
+    try:
+        content = read_sealed(folder / STANDBY_FILE)
+        return None if content is None else msgspec.json.decode(content, type=Standby)
+    except (DamagedError, msgspec.MsgspecError):
+        return None
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -23,7 +44,8 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def wish(folder: Path, credentials: Credentials) -> None:
-    (folder / PROMOTED_FILE).unlink(missing_ok=True)
+    if (before := answered(folder)) is not None and not before.role:
+        (folder / PROMOTED_FILE).unlink(missing_ok=True)
     replace_file(folder / PROMOTE_FILE, credentials.derive(PROMOTE_FILE).encode(), private=True)
 
 
@@ -35,7 +57,8 @@ def wished(folder: Path, credentials: Credentials) -> bool:
         return False
     if hmac.compare_digest(signed, credentials.derive(PROMOTE_FILE).encode()):
         return True
-    answer(folder, Answer(reason="the wish is not signed with the run's key"))
+    with suppress(OSError):
+        answer(folder, Answer(reason="the wish is not signed with the run's key"))
     return False
 
 

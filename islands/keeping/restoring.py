@@ -80,7 +80,7 @@ def go_back(
         _write_journal(restored.recovered, folder, fresh)
         _set_aside_later(stored, restored.manifest)
         try:
-            _set_aside(folder)
+            set_aside(folder)
             write(folder, spec, plan)
             fresh.rename(folder / JOURNAL)
             flush(folder)
@@ -117,7 +117,7 @@ def _set_aside_later(stored: Store, manifest: Manifest) -> None:
             stored.set_aside(name)
 
 
-def _set_aside(folder: Path) -> None:
+def set_aside(folder: Path) -> None:
     """Move the journal and the results of before out of the way of what comes now."""
     journal = folder / JOURNAL
     if {path.name for path in journal.iterdir()} == {JOURNAL_LOCK}:

@@ -176,7 +176,7 @@ class StandbyState:
                 self.membership.syncer_up, self._gone_s = False, now_s
             case MessageArrived(RecordPiece() as piece, payload):
                 self._take(piece, payload)
-            case MessageArrived(messages.RunSpecReply(_, spec), (plan,)):
+            case MessageArrived(messages.RunSpecReply(spec=spec), (plan,)):
                 self._actions.append(KeepSpec(spec, bytes(plan)))
             case MessageArrived(message):
                 self._on_message(message, now_s)

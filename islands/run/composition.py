@@ -69,6 +69,7 @@ class Cluster:
         told: tuple[str, memoryview] | None = None,
         syncers: tuple[str, ...] = (),
         revoked: Mapping[str, int] = MappingProxyType({}),
+        own_syncer: bool = False,
         hooks: Hooks | None = None,
     ) -> SupervisorActor:
         """Make the supervisor, which decides which processes run; call again for each restart.
@@ -86,6 +87,7 @@ class Cluster:
             syncers=syncers,
             spec=told,
             revoked=revoked,
+            own_syncer=own_syncer,
             hooks=replace(
                 hooks or Hooks(),
                 start=self.start,

@@ -24,10 +24,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.actors.epochs import epoch_disk
+from islands.actors.epochs import epoch_disk, newest_epoch
 from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Context
 from islands.files.run_files import FINAL_FILE, KEY_FILE, SUMMARY_FILE, TAPE_FILE
+from islands.files.slots import Slots
 from islands.files.whole_files import replace_file
 from islands.keeping.copies import copies_of
 from islands.keeping.standbys import addresses_in
@@ -336,6 +337,7 @@ class Coordinator:
                 told=(self.spec.encode(), memoryview(self.plan.encode())),
                 syncers=self.settings.syncers,
                 revoked=self._invitations.revoked,
+                own_syncer=self.settings.syncer_here or SYNCER in self.cluster.spec.launched,
                 hooks=Hooks(
                     noted=None if alone else self._on_note,  # they write to this tape
                     figures=self._on_figures,
@@ -370,6 +372,7 @@ class Coordinator:
         self.cluster.adopt()
         self.cluster.start_all()
         self._scope.spawn(self._watch_folder(), "folder")
+        self._scope.spawn(self._watch_standbys(), "standbys")
 
     def _memory(self) -> MemoryNetwork:
         layout = self.plan.layout
@@ -378,20 +381,28 @@ class Coordinator:
         return MemoryNetwork(bulk_capacity=room, measure=measure)
 
     async def _refuse_if_succeeded(self) -> None:
-        standbys = await asyncio.to_thread(addresses_in, self.settings.folder)
-        await refuse_if_succeeded(self.network, standbys, self.plan)
+        folder = self.settings.folder
+        standbys = await asyncio.to_thread(addresses_in, folder)
+        if standbys:
+            own = Slots(epoch_disk(folder, SUPERVISOR))
+            epoch = await asyncio.to_thread(newest_epoch, own)
+            await refuse_if_succeeded(self.network, standbys, self._credentials, epoch)
 
-    async def _watch_folder(self) -> None:
-        """Write the files of the run's beginning anew if somebody deletes its folder.
-
-        End if a standby has become the hub of the run, behind a network that was broken.
-        """
+    async def _watch_standbys(self) -> None:
+        """End if a standby has become the hub of the run, behind a network that was broken."""
         while True:
             await asyncio.sleep(LOOKS_EVERY_S)
             try:
                 await self._refuse_if_succeeded()
             except errors.RefusedError as error:
                 self.cluster.fail("this hub", error)
+            except errors.DiskError:  # others tell of it
+                continue
+
+    async def _watch_folder(self) -> None:
+        """Write the files of the run's beginning anew if somebody deletes its folder."""
+        while True:
+            await asyncio.sleep(LOOKS_EVERY_S)
             try:
                 lost = await asyncio.to_thread(restore_files, self._kept)
             except OSError:  # the disk; others tell of it

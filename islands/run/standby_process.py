@@ -1,10 +1,12 @@
 """The process of a standby, up to its promotion."""
 
+from collections.abc import Callable
+
 from islands.actors.epochs import epoch_disk, newest_epoch, take_epoch
 from islands.actors.ports import ThreadWorker
 from islands.files.disk import RealDisk
 from islands.files.slots import Slots
-from islands.keeping.promotion import Answer, answer, wished
+from islands.keeping.promotion import Answer, Standby, answer, keep_standby, wished
 from islands.keeping.standby import Hooks, StandbyActor
 from islands.keeping.standby_state import HUB
 from islands.protocol.errors import UserError
@@ -22,8 +24,10 @@ from messaging.clock import MonotonicClock
 from messaging.websocket.network import WebsocketNetwork
 
 
-async def follow(options: StandbyOptions, watchdog: Watchdog) -> int:
-    """Follow a run until it ends, or until this standby is promoted, which its folder tells."""
+async def follow(
+    options: StandbyOptions, watchdog: Watchdog, promoted: Callable[[str], object]
+) -> int:
+    """Follow a run until it ends, or until this standby is promoted to what `promoted` gets."""
     connecting, folder = options.connecting, options.folder
     network = runtime.network_of(connecting, token=runtime.token_of(connecting))
     disk = journal_disk(folder)
@@ -34,7 +38,7 @@ async def follow(options: StandbyOptions, watchdog: Watchdog) -> int:
                 f"{folder} holds the journal of a syncer, of epoch {epoch}, and no standby's copy: "
                 "name another folder"
             )
-        await _follow(options, network, disk, await _address(options), watchdog)
+        await _follow(options, network, disk, await _address(options), watchdog, promoted)
     finally:
         await network.close()
         disk.close()
@@ -58,6 +62,7 @@ async def _follow(
     disk: RealDisk,
     address: str,
     watchdog: Watchdog,
+    promoted: Callable[[str], object],
 ) -> None:
     folder, name, addresses = options.folder, options.name, options.supervisor_urls
     spec, plan = read(folder) or await fetch_run_spec(
@@ -71,6 +76,7 @@ async def _follow(
     key_file = runtime.key_file_of(folder, options.connecting, options.key_file)
     credentials = runtime.credentials_of(spec.settings.run, key_file, plan.begun)
     write(folder, spec, plan)
+    keep_standby(folder, Standby(name, str(key_file.absolute())))
     began_s = MonotonicClock().now_s()
     tape = runtime.tape_in(folder, name, options.keeping, began_s=began_s)
     standby = StandbyActor(
@@ -95,6 +101,7 @@ async def _follow(
     if standby.promoted is None:
         return
     answer(folder, Answer(role=standby.promoted))
+    promoted(standby.promoted)
     if standby.promoted == HUB:  # above those of all starts on the lost host
         known = standby.state.membership.supervisor_epoch
         take_epoch(Slots(epoch_disk(folder, SUPERVISOR)), known + APART)

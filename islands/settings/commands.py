@@ -268,7 +268,7 @@ class PromoteOptions:
 
     Args:
         folder: folder of the standby.
-        key_file: file with the run's key; by default the one that the standby uses by default.
+        key_file: file with the run's key; by default the one that the standby uses.
     """
 
     folder: Path | None = field(default=None, metadata=POSITIONAL)

@@ -87,7 +87,7 @@ class SupervisorActor(RoleActor[events.Event]):
     Its host starts the processes `launched`, and an operator can add learners of these `kinds`, if
     any are launched. `syncers` are addresses that are known beforehand, `spec` is the run spec and
     the run plan as JSON; if None, requests for them are refused. `revoked` are the revocations of
-    invitations by earlier starts.
+    invitations by earlier starts. `own_syncer` says that its host has the run's syncer, too.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class SupervisorActor(RoleActor[events.Event]):
         syncers: tuple[str, ...] = (),
         spec: tuple[str, memoryview] | None = None,
         revoked: Mapping[str, int] = MappingProxyType({}),
+        own_syncer: bool = False,
         hooks: Hooks | None = None,
     ) -> None:
         super().__init__(name, context)
@@ -111,7 +112,7 @@ class SupervisorActor(RoleActor[events.Event]):
         self._launched, self._kinds = launched, kinds
         self._syncers = syncers
         self._spec = spec
-        self._revoked = revoked
+        self._revoked, self._own_syncer = revoked, own_syncer
         self._hooks = hooks or Hooks()
         self._acceptor: LinkAcceptor
         self._names: dict[int, str] = {}
@@ -142,6 +143,7 @@ class SupervisorActor(RoleActor[events.Event]):
             self.now_s(),
             Nonces(secrets.token_bytes(32)),
             self._revoked,
+            own_syncer=self._own_syncer,
             promoted=None if promoted is None else promoted.metadata.decode(),
         )
         self.state = SupervisorState(memory)
@@ -255,7 +257,8 @@ class SupervisorActor(RoleActor[events.Event]):
             self._reply(connection, membership.Refused(name, reason, retry=False))
             return
         spec, plan = self._spec
-        reply = membership.RunSpecReply(self.context.settings.run, spec)
+        epoch = self.state.memory.epoch
+        reply = membership.RunSpecReply(self.context.settings.run, spec, epoch, self._proof)
         self._reply(connection, reply, (plan,), Lane.BULK)
 
     def _reply(

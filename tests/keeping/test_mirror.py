@@ -9,11 +9,12 @@ import pytest
 
 from islands.actors.epochs import epoch_disk
 from islands.keeping.mirror import LINKS, Mirror
+from islands.keeping.store import ASIDE
 from islands.keeping.verifying import faults_of_run
 from islands.protocol.errors import DiskError, FencedError, UserError
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import CopyFailed, Mirrored
-from islands.settings.run_spec import read
+from islands.settings.run_spec import read, write
 from islands.syncer.journal import JOURNAL, Journal
 from tests.integration.small_disk import small_disk, unavailable
 from tests.keeping.test_checkpoints import FRAGMENTS, PLAN, SPEC, Run, values_in
@@ -55,6 +56,24 @@ def test_every_record_is_copied_and_a_hub_goes_on_there(tmp_path: Path, waits: b
     assert recovered.durable.merges == 9
     assert journal.epoch > both.run.journal.epoch
     assert faults_of_run(both.other) == []
+
+
+def test_a_run_that_went_back_sets_its_earlier_mirror_aside(tmp_path: Path) -> None:
+    both = Mirrors(tmp_path, waits=True)
+    for number in range(1, 6):
+        both.commit(number)
+    both.close()
+    both.run = Run(tmp_path / "back", every=None)
+    plan = replace(PLAN, begun="second", went_back_from=PLAN.origin)
+    write(both.run.folder, SPEC, plan)
+    both.mirror = Mirror(both.run.folder, both.other, SPEC, plan, waits=True)
+    for number in range(20, 24):
+        both.commit(number)
+    both.close()
+    assert values_in(both.other) == values_in(both.run.folder)
+    assert read(both.other) == (SPEC, plan)
+    aside = both.other / ASIDE / "1"
+    assert {value for value, _ in values_in(aside)} == {4.0, 5.0}
 
 
 def test_a_record_waits_for_a_copy_that_fails(tmp_path: Path) -> None:
@@ -117,7 +136,7 @@ def test_a_folder_of_another_run_gets_no_copy(tmp_path: Path, waits: bool) -> No
     before = values_in(first.other)
     both.run.commit(1)
     if waits:
-        with pytest.raises(UserError, match="is the mirror of another run, or of this one before"):
+        with pytest.raises(UserError, match="is the mirror of another run; name another folder"):
             mirror.follow(both.run.journal)
     else:
         mirror.follow(both.run.journal)

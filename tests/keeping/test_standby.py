@@ -11,7 +11,16 @@ from islands.actors.epochs import epoch_disk
 from islands.files.disk import DiskFile, RealDisk
 from islands.files.slots import Slots
 from islands.keeping import standbys
-from islands.keeping.promotion import Answer, answer, answered, wish, wished
+from islands.keeping.promotion import (
+    Answer,
+    Standby,
+    answer,
+    answered,
+    keep_standby,
+    standby_in,
+    wish,
+    wished,
+)
 from islands.keeping.standby import held_on
 from islands.keeping.standby_state import (
     HUB,
@@ -477,6 +486,20 @@ def test_a_forged_wish_is_refused(tmp_path: Path) -> None:
     wish(tmp_path, Credentials("r", b"another key of 16"))
     assert not wished(tmp_path, Credentials("r", b"0123456789abcdef"))
     assert answered(tmp_path) == Answer(reason="the wish is not signed with the run's key")
+
+
+def test_a_promotion_is_not_forgotten_by_another_wish(tmp_path: Path) -> None:
+    answer(tmp_path, Answer(role=HUB))
+    wish(tmp_path, Credentials("r", b"0123456789abcdef"))
+    assert answered(tmp_path) == Answer(role=HUB)
+
+
+def test_a_standby_keeps_its_name_and_where_its_key_is(tmp_path: Path) -> None:
+    assert standby_in(tmp_path) is None
+    keep_standby(tmp_path, Standby("sb", "/somewhere/key"))
+    assert standby_in(tmp_path) == Standby("sb", "/somewhere/key")
+    (tmp_path / "standby.json").write_bytes(b"{}")
+    assert standby_in(tmp_path) is None
 
 
 def test_a_damaged_answer_is_told(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ async def test_who_asks_is_told_spec_and_plan(tmp_path: Path) -> None:
         link = await hub.dial("ana")
         hub.say(link, RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
         told, envelope = await hub.hear(link, RunSpecReply)
-        assert told == RunSpecReply("run", "{spec}")
+        assert told == RunSpecReply("run", "{spec}", 1, hub.credentials.prove_supervisor(1))
         assert [bytes(part) for part in envelope.payload] == [b"plan"]
 
 

@@ -55,6 +55,13 @@ def test_a_standby_takes_over_once_no_syncer_lives() -> None:
     assert (run.desk.status(ONE), run.desk.state.members[ONE].role) == (Status.LIVE, Role.SYNCER)
 
 
+def test_the_syncer_of_a_hub_that_lives_is_not_replaced() -> None:
+    run = Run()
+    run.desk.state.memory.own_syncer = True
+    run.lose_syncer()
+    assert run.claim(ONE).startswith("the run's syncer is a part of its hub, which lives")
+
+
 def test_a_silent_syncer_is_evicted_as_another_takes_over() -> None:
     run = Run()
     run.desk.wait(3, *(beat(Role.STANDBY, *each) for each in run.standbys.items()))

@@ -199,7 +199,12 @@ class LayoutTaken:
 
 @message
 class RunSpecReply:
-    """The run spec: settings and task as JSON (`settings.run_spec`); payload: the run plan."""
+    """The run spec: settings and task as JSON (`settings.run_spec`); payload: the run plan.
+
+    `supervisor_epoch` and `supervisor_proof` are those of `Joined`.
+    """
 
     run: str
     spec: str
+    supervisor_epoch: int = 0
+    supervisor_proof: str = ""

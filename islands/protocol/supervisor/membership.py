@@ -234,6 +234,8 @@ def _passed_over(memory: SupervisorMemory, join: messages.Join) -> str | None:
             "and the journal here is an older copy: end this one; python -m islands.standby with "
             "another folder makes this host a standby"
         )
+    if memory.own_syncer:
+        return "the run's syncer is a part of its hub, which lives: end the hub first"
     living = [each.name for each in memory.present(Role.SYNCER) if each.status is Status.LIVE]
     if living:
         return f"the run's syncer {living[0]!r} is alive"

@@ -64,7 +64,8 @@ class SupervisorMemory:
     operator's last command to pause (True) or resume (False), and `stopping` why an operator wants
     the run to end. Commands are signed over `nonces`, and `revoked` are the revocations of
     invitations: names, each with a time in ms since 1970. `ticked_s` is the time of the last tick,
-    and `counter` the number of admissions. `promoted` is the standby that was made the syncer last.
+    and `counter` the number of admissions. `promoted` is the standby that was made the syncer last,
+    and `own_syncer` says that the host of this supervisor has the syncer, so none is.
 
     So that the cost of an event does not grow with the number of members, `here` holds the members
     that have not ended by role, `folded` the names by their lower case, `linked` the names that
@@ -99,6 +100,7 @@ class SupervisorMemory:
     spec_sent: dict[int, None] = field(default_factory=dict)
     paused: bool | None = None
     stopping: str | None = None
+    own_syncer: bool = False
     promoted: str | None = None
     finished: str | None = None
     actions: list[Action] = field(default_factory=list)

@@ -98,7 +98,7 @@ def _read(envelope: Envelope) -> tuple[RunSpec, RunPlan] | membership.LayoutWant
     match envelope.body:
         case membership.LayoutWanted():
             return envelope.body
-        case membership.RunSpecReply(_, spec) if len(envelope.payload) == 1:
+        case membership.RunSpecReply(spec=spec) if len(envelope.payload) == 1:
             return RunSpec.decode(spec), RunPlan.decode(envelope.payload[0])
         case _:
             return None
