@@ -148,13 +148,19 @@ class Slots:
         """Write a record that has no second slot; durable when this returns."""
         self._disk.write(file, _parts(sequence, metadata, None, {}))
 
-    def take(self, file: str, parts: Sequence[bytes | memoryview]) -> Record | None:
-        """Write a slot as another disk has it; return its record, or None if that is not whole."""
+    def take(self, file: str, parts: Sequence[bytes | memoryview]) -> Head | None:
+        """Write a slot as another disk has it; return its head, or None if it is not whole."""
         for other in _files(name_of(file)):
             if other != file and not self._is_there(other):
                 self.void(other)
         self._disk.write(file, parts)
-        return self.alone(file).record
+        head = self._head(file)
+        return None if head is None or self.load(head) is None else head
+
+    def digest(self, file: str) -> str:
+        """Return the digest that a slot states; empty if it has none."""
+        head = self._head(file)
+        return "" if head is None else head.digest
 
     def void(self, file: str) -> None:
         """Replace a slot by a valid one that holds no record; durable when this returns."""

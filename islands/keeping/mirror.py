@@ -59,6 +59,7 @@ class Mirror(Follower):
     _error: str = ""
     _fenced: FencedError | None = None
     _closed: bool = False
+    _copied: bool = False
     _news: deque[Entry] = field(default_factory=deque)
 
     def follow(self, journal: Journal) -> None:
@@ -88,6 +89,14 @@ class Mirror(Follower):
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, args=(journal.epoch,), daemon=True)
             self._thread.start()
+
+    def holds(self, sequence: int) -> bool:
+        """Whether all that this start has read and written is copied, if learners wait for it."""
+        return not self.waits or self._copied
+
+    @property
+    def wanted(self) -> bool:
+        return self.waits and not self._copied
 
     def news(self) -> Iterator[Entry]:
         while self._news:
@@ -132,6 +141,7 @@ class Mirror(Follower):
             self._claim(journal.epoch)
             for file in self._files(journal):
                 self._copy(file, file)
+            self._copied = True
         except (OSError, DiskError) as error:
             self._give_up(str(error))
             raise DiskError(f"the copy in {self.other} fails: {error}") from error

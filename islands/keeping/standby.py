@@ -90,12 +90,13 @@ class StandbyActor(RoleActor[standby.Event]):
                 proof=credentials.prove(name),
             ),
             address=address,
-            held=held_on(self._slots, layout),
+            held={},
             file_bytes=file_bytes_max(layout),
             after_s=after_s,
         )
 
     async def on_start(self) -> None:
+        self.state.held = held_on(self._slots, self.context.layout)
         self.dial(
             self.context.supervisor,
             self._rng,
@@ -196,9 +197,9 @@ class StandbyActor(RoleActor[standby.Event]):
         store = self._stores[0]
         piece = store.piece
 
-        def write() -> bool:
-            record = self._slots.take(piece.file, list(store.parts))
-            return record is not None and record.sequence == piece.sequence
+        def write() -> str:
+            head = self._slots.take(piece.file, list(store.parts))
+            return "" if head is None or head.sequence != piece.sequence else head.digest
 
         def failed(error: IslandsError) -> None:
             if not isinstance(error, DiskError):
@@ -207,11 +208,11 @@ class StandbyActor(RoleActor[standby.Event]):
                 self.record(process_entries.Disk(str(error)))
                 asyncio.get_running_loop().call_later(DISK_RETRY_S, self._store_first)
 
-        def done(whole: bool) -> None:  # noqa: FBT001  the result of `write`
+        def done(digest: str) -> None:
             if self.ref.stopped:
                 return
             self._stores.popleft()
-            self.post(standby.Stored(store, whole))
+            self.post(standby.Stored(store, digest))
             if self._stores:
                 self._store_first()
 
@@ -225,10 +226,10 @@ class StandbyActor(RoleActor[standby.Event]):
         self.post(standby.MessageArrived(envelope.body, envelope.payload))
 
 
-def held_on(slots: Slots, layout: Layout) -> dict[str, int]:
-    """Return the numbers of the records that a disk claims to hold, by their files."""
+def held_on(slots: Slots, layout: Layout) -> dict[str, str]:
+    """Return the digests of the records that a disk claims to hold, by their files."""
     names = (METADATA, *fragment_names(len(layout.fragments)))
-    return {head.file: head.sequence for name in names for head in slots.look(name).heads}
+    return {head.file: head.digest for name in names for head in slots.look(name).heads}
 
 
 def file_bytes_max(layout: Layout) -> int:

@@ -49,10 +49,10 @@ class MessageArrived:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The file of `store` is on the disk; `whole` tells whether it holds what was announced."""
+    """The file of `store` is on the disk; without a digest it is not what was announced."""
 
     store: "Store"
-    whole: bool
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class StandbyState:
         membership: MembershipState,
         *,
         address: str,
-        held: dict[str, int],
+        held: dict[str, str],
         file_bytes: int,
         after_s: float | None,
     ) -> None:
@@ -143,7 +143,8 @@ class StandbyState:
         self._address = address
         self._file_bytes = file_bytes
         self._after_s = after_s
-        self._links = 0
+        self._links, self._followed = 0, False
+        self._dialled, self._newest = "", 0
         self._parts: list[memoryview] = []
         self._taken = self._confirmed = 0
         self._writing: deque[int] = deque()
@@ -164,16 +165,23 @@ class StandbyState:
         self._actions = []
         match event:
             case sessions.SupervisorLinkChanged(up):
-                self.membership.supervisor_up, self._asking = up, False
+                self.membership.supervisor_up = up
                 if up:
                     request = messages.RunSpecRequest(PROTOCOL, Role.STANDBY, self.membership.name)
                     self._actions.append(sessions.ToSupervisor(request))
-                self._show_life(now_s)
+                if up and self._asking:  # it may be promoted already, and the answer was lost
+                    self._actions.append(sessions.ToSupervisor(self._claim()))
+                else:
+                    self._show_life(now_s)
             case SyncerLinked(name):
+                self.whole, self._followed = self.whole and name == self.follows, False
                 self.membership.syncer_up, self.follows, self._gone_s = True, name, None
-                self._follow()
+                self._show_life(now_s)
+                if not self.membership.supervisor_up:
+                    self._follow()
             case SyncerGone():
                 self.membership.syncer_up, self._gone_s = False, now_s
+                self._show_life(now_s)
             case MessageArrived(RecordPiece() as piece, payload):
                 self._take(piece, payload)
             case MessageArrived(messages.RunSpecReply(spec=spec), (plan,)):
@@ -193,7 +201,9 @@ class StandbyState:
     # --- the supervisor -----------------------------------------------------------------------
 
     def _show_life(self, now_s: float) -> None:
-        word = self.membership.say(HeartbeatContent(self.phase, address=self._address), now_s)
+        newest = self._newest if self.whole else 0
+        sign = HeartbeatContent(self.phase, newest, address=self._address)
+        word = self.membership.say(sign, now_s)
         if word is not None:
             self._actions.append(sessions.ToSupervisor(word))
 
@@ -204,12 +214,11 @@ class StandbyState:
             case messages.Joined(syncers=syncers):
                 if self.membership.on_joined(message):
                     self._dial(syncers)
-                    self._follow()
             case messages.HeartbeatAck():
                 self._dial(self.membership.on_ack(message))
             case messages.Refused(_, reason) if self._asking:
                 self._refused(reason, now_s)
-            case messages.Refused(_, reason, retry=False):
+            case messages.Refused(_, reason, retry=False) if self.membership.incarnation is None:
                 failed = not reason.startswith(messages.RUN_OVER)
                 self._actions.append(sessions.Exit(f"refused: {reason}", failed))
             case messages.Evicted() if not self._asking:  # else it is evicted as it is promoted
@@ -223,14 +232,20 @@ class StandbyState:
                 pass  # it is for others
 
     def _dial(self, syncers: tuple[str, ...]) -> None:
-        self._actions.extend(map(sessions.DialSyncer, syncers[-1:]))
+        """Dial the run's syncer, and follow it: one that is told of no more may be passed over."""
+        for address in syncers[-1:]:
+            if address == self._dialled:
+                self._follow()
+            self._dialled = address
+            self._actions.append(sessions.DialSyncer(address))
 
     # --- what is copied -----------------------------------------------------------------------
 
     def _follow(self) -> None:
         member = self.membership
-        if member.incarnation is None or not member.syncer_up:
+        if member.incarnation is None or not member.syncer_up or self._followed:
             return
+        self._followed = True
         self._links += 1
         self._parts, self._taken, self._confirmed = [], 0, 0
         self._writing.clear()
@@ -265,16 +280,17 @@ class StandbyState:
 
     def _on_stored(self, stored: Stored) -> None:
         piece, here = stored.store.piece, stored.store.link == self._links
-        if stored.whole:
-            self.held[piece.file] = piece.sequence
+        if stored.digest:
+            self.held[piece.file] = stored.digest
         else:
             self.held.pop(piece.file, None)
         if not here:
             return
-        if not stored.whole:
+        if not stored.digest:
             self._actions.append(sessions.DropSyncerLink(f"{piece.file} did not arrive whole"))
             return
-        self.whole = self.whole or piece.left == 0
+        if piece.left == 0:
+            self.whole, self._newest = True, piece.sequence
         self._writing.popleft()
         self._confirm()
 

@@ -46,10 +46,14 @@ Piece = tuple[RecordPiece, tuple[memoryview, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """One file of the journal, open at its beginning, and the number of the record in it."""
+    """One file of the journal, open at its beginning, and the number of the record in it.
+
+    Once a standby has so many more that are `left`, it has all of the journal as of one moment.
+    """
 
     file: str
     sequence: int
+    left: int
     source: DiskFile
 
 
@@ -57,14 +61,16 @@ class _Content:
 class _Standby:
     """One standby over one link.
 
-    `known` are the records that it has or is sent, by file, which only the journal's worker looks
-    at, and `newest` is the number up to which it has all. `behind`: more is to be sent than is
-    `waiting`. `ends` are the last pieces of files that are under way, with the records' numbers.
+    `held` are the digests of what it had at first, and `known` the numbers of what it has or is
+    sent, by file; only the journal's worker looks at them. `newest` is the number up to which it
+    has all. `behind`: more is to be sent than is `waiting`. `ends` are the last pieces of files
+    that are under way, with the records' numbers.
     """
 
     name: str
     address: str
-    known: dict[str, int]
+    held: dict[str, str]
+    known: dict[str, int] = field(default_factory=dict)
     behind: bool = True
     newest: int = -1
     waiting: deque[_Content] = field(default_factory=deque)
@@ -107,7 +113,7 @@ class _Standby:
             sequence=content.sequence,
             at=self.at,
             size_bytes=content.source.size,
-            left=len(self.waiting) - 1 + self.behind,
+            left=content.left,
         )
         self.next = piece, (memoryview(payload),)
         return self.next
@@ -118,7 +124,7 @@ class _Standby:
         if self.at == piece.size_bytes:
             self.waiting.popleft().source.close()
             self.at = 0
-            self.ends.append((piece.number, piece.sequence))
+            self.ends.append((piece.number, -1 if piece.left else piece.sequence))
 
     def confirm(self, number: int) -> bool:
         """Take a confirmation; return whether it can be true."""
@@ -170,12 +176,16 @@ class Standbys(Follower):
         numbered = journal.numbered() if self._standbys else []
         newest = numbered[-1][0] if numbered else -1
         for connection, standby in list(self._standbys.items()):
-            known = standby.known
+            known, held = standby.known, standby.held
+            if held:
+                known |= {f: n for n, f in numbered if held.get(f) == journal.digest(f)}
+                held.clear()
             lacks = [(n, file) for n, file in numbered if known.get(file, -1) < n]
             opened: list[_Content] = []
             try:
                 for number, file in lacks[: max(0, WAITING_MAX - len(standby.waiting))]:
-                    opened.append(_opened(journal, number, file))
+                    left = len(lacks) - 1 - len(opened)
+                    opened.append(_opened(journal, number, file, left))
                     known[file] = number
             except DiskError as error:
                 self._news.append(CopyFailed("standby", f"{standby.name}: {error}"))
@@ -205,7 +215,9 @@ class Standbys(Follower):
         self._peers.confirm()
 
     def receive(self, connection: int, message: Follow | PieceHeld) -> None:
-        if isinstance(message, Follow):
+        if isinstance(message, Follow) and connection in self._standbys:
+            pass  # it came twice
+        elif isinstance(message, Follow):
             self._standbys[connection] = _Standby(message.name, message.address, dict(message.held))
             self._known.pop(message.name, None)
             kept = [*self._known.items(), (message.name, message.address)]
@@ -260,11 +272,11 @@ class Standbys(Follower):
             self._news.append(Mirrored(f"standby {standby.name} at {standby.address}"))
 
 
-def _opened(journal: Journal, sequence: int, file: str) -> _Content:
+def _opened(journal: Journal, sequence: int, file: str, left: int) -> _Content:
     source = journal.open(file)
     if source is None:
         raise DiskError(f"{file} of the journal is gone")
-    return _Content(file, sequence, source)
+    return _Content(file, sequence, left, source)
 
 
 def addresses_in(folder: Path) -> dict[str, str]:

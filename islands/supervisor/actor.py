@@ -14,7 +14,7 @@ from islands.actors.epochs import newest_epoch, take_epoch
 from islands.actors.role_actor import Context, EntryLimit, LinkAcceptor, RoleActor
 from islands.files.disk import Disk
 from islands.files.slots import Slots
-from islands.protocol.errors import DiskError, JournalError
+from islands.protocol.errors import JournalError
 from islands.protocol.identities import Incarnation, Role
 from islands.protocol.invitations import Invitation, is_signed, signing_secret
 from islands.protocol.membership import Credentials
@@ -72,7 +72,7 @@ class Hooks:
 
 
 PROMOTED = "promoted"
-"""File of the name of the standby that was made the syncer last; none if there was none."""
+"""Name of the records of the standby that was made the syncer last; none if there was none."""
 
 NOTES_EARLY_MAX = 64
 NOTES_PER_S = 64
@@ -130,7 +130,7 @@ class SupervisorActor(RoleActor[events.Event]):
     async def on_start(self) -> None:
         slots = Slots(self._disk)
         epoch, known = take_epoch(slots)
-        promoted = slots.alone(PROMOTED).record
+        promoted = max(slots.held(PROMOTED), key=lambda each: each.sequence, default=None)
         listener = self.context.network.listen(self.name, guests=True)
         memory = SupervisorMemory(
             self.context.settings,
@@ -246,10 +246,11 @@ class SupervisorActor(RoleActor[events.Event]):
         return ((memoryview(status),), Lane.BULK) if status else ()
 
     def _keep_promoted(self, name: str) -> None:
-        try:
-            Slots(self._disk).write_alone(PROMOTED, 0, name.encode())
-        except DiskError as error:
-            self.record(process_entries.Disk(str(error)))
+        """Keep a promotion twice, before it is answered; a disk that fails ends the supervisor."""
+        slots = Slots(self._disk)
+        newest = max(slots.sequence(PROMOTED), 0)
+        for sequence in (newest + 1, newest + 2):
+            slots.write(PROMOTED, sequence, name.encode())
 
     def _send_spec(self, connection: int, name: str) -> None:
         if self._spec is None:

@@ -123,6 +123,7 @@ class SyncerActor(RoleActor[events.Event]):
         self._end: tuple[RunEnded, bytes] | None = None
         self.begun = False
         self._early: list[events.Event] = []
+        self._taken_up: int | None = None
         self._due_s = float("inf")
 
     async def on_start(self) -> None:
@@ -173,6 +174,8 @@ class SyncerActor(RoleActor[events.Event]):
         self._early.clear()
         if self._membership.incarnation is not None:
             self._send_heartbeat()  # which names the address to dial
+        if recovered is not None and self._follower is not None:
+            self.state.core.journal.records.want()  # which tells this epoch to whoever has copies
         self._handle(events.Ticked())
         if begins and self._initial is not None:
             initial = self._initial
@@ -195,7 +198,7 @@ class SyncerActor(RoleActor[events.Event]):
             durable.begun = self._credentials.begun
         else:
             durable = recovered.durable
-            durable.epoch = epoch
+            durable.epoch, self._taken_up = epoch, durable.sequence
             begun = self._credentials.begun
             extended = resume_run(durable, context.settings, context.layout.fingerprint, begun)
             if extended is not None:
@@ -386,6 +389,8 @@ class SyncerActor(RoleActor[events.Event]):
                 self._writer.copy(reason)
             case Stop(reason):
                 over = self._end is not None
+                if over:
+                    self._writer.end()
                 self.post(events.EndHeard() if over else events.StopRequested(reason))
             case Refused(_, reason, retry) if not retry:
                 self.fail("supervisor", RefusedError(reason))
@@ -470,7 +475,16 @@ class SyncerActor(RoleActor[events.Event]):
             self.record(process_entries.KeptOut(sender, what, "it cannot be reached"))
 
     def _on_hello(self, connection: int, hello: training.Hello) -> None:
-        """Handle a peer's hello; its new session replaces the earlier one."""
+        """Handle a peer's hello; its new session replaces the earlier one.
+
+        Nobody hears of what this start has read before the copies have it, too.
+        """
+        if self._taken_up is not None and not self._writer.held(self._taken_up):
+            self.drop(connection, "what was read is not copied yet")
+            return
+        if self._taken_up is not None:
+            self.record(round_entries.Journalled(self._taken_up))
+            self._taken_up = None
         genuine = self._credentials.genuine(
             hello.name, hello.incarnation, hello.credential, hello.role
         )

@@ -137,6 +137,8 @@ class Journal:
         self._torn: list[str] = []
         self.commits = 0
         self.last: str | None = None
+        self._written_by = 0
+        """Epoch of the newest record that was read."""
         self._unchecked: int | None = None
         """Number of the record that is durable, and of which nobody may hear before a check."""
 
@@ -148,8 +150,8 @@ class Journal:
         if not self.epoch:
             self._begin_first()
         recovered = self.recover()
-        if recovered is not None and recovered.durable.epoch >= self.epoch:
-            self.begin_epoch(recovered.durable.epoch + 1)  # the files of the epoch were lost
+        if self._written_by >= self.epoch:
+            self.begin_epoch(self._written_by + 1)  # the files of the epoch were lost
         for file in self._torn:  # nobody can use them, and they are named only once
             self._slots.void(file)
         if recovered is not None:
@@ -176,8 +178,8 @@ class Journal:
         if known.epochs:
             self.begin_epoch(1)
             return
-        recovered = self.recover()  # records hold the epoch of the last start that wrote one
-        self.begin_epoch(1 if recovered is None else recovered.durable.epoch + APART)
+        self.recover()  # records hold the epoch of the last start that wrote one
+        self.begin_epoch(self._written_by + APART if self._written_by else 1)
 
     def recover(self) -> Recovered | None:
         """Read what was committed; None if the run has no complete version yet.
@@ -201,6 +203,7 @@ class Journal:
         newest, record = read
         self.sequence = record.sequence
         durable = decode(record.metadata)
+        self._written_by = durable.epoch
         if len(durable.published) != len(self._names):
             raise JournalError(
                 f"the journal is of another run: it has {len(durable.published)} fragments, "
@@ -353,6 +356,10 @@ class Journal:
             (self._slots.sequence(name), self._slots.newest(name) or "") for name in names
         )
 
+    def digest(self, file: str) -> str:
+        """Return the digest that a file states, which no other record has."""
+        return self._slots.digest(file)
+
     def open(self, file: str) -> DiskFile | None:
         """Open a file, whose content stays readable whatever is written later; close it."""
         return self._disk.open(file)
@@ -435,6 +442,7 @@ class JournalWriter:
         self._unwritten: deque[JournalRecord] = deque()
         self._unconfirmed: deque[int] = deque()
         self._retry: asyncio.TimerHandle | None = None
+        self._over = False
         self._owned = False
         self._closed = False
 
@@ -526,10 +534,17 @@ class JournalWriter:
 
     def confirm(self) -> None:
         """Report the records that are durable, as far as the follower has them, too."""
-        while self._unconfirmed and not self._closed:
-            if self._follower is not None and not self._follower.holds(self._unconfirmed[0]):
-                return
+        while self._unconfirmed and not self._closed and self.held(self._unconfirmed[0]):
             self._written(self._unconfirmed.popleft())
+
+    def held(self, sequence: int) -> bool:
+        """Whether learners may hear of what a durable record holds."""
+        return self._over or self._follower is None or self._follower.holds(sequence)
+
+    def end(self) -> None:
+        """Wait for no follower any more: the run is over, and they end before this syncer."""
+        self._over = True
+        self.confirm()
 
     def _fail_unless_disk(self, error: IslandsError) -> None:
         if not self._closed and not isinstance(error, DiskError):

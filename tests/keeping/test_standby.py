@@ -59,10 +59,11 @@ from tests.keeping.test_checkpoints import FRAGMENTS, LAYOUT, PLAN, SPEC, Run, v
 
 ME, CONNECTION = Incarnation(1, 2), 7
 JOINED = Joined("r", "sb", ME, "signed", 1, ("ws://hub/syncer",), "proof")
+FOLLOWED = HeartbeatAck(1, JOINED.syncers, "proof")
 T = TypeVar("T")
 
 
-def state_of(held: dict[str, int], after_s: float | None = None) -> StandbyState:
+def state_of(held: dict[str, str], after_s: float | None = None) -> StandbyState:
     member = MembershipState("r", Role.STANDBY, LearnerName("sb"), LAYOUT.fingerprint)
     return StandbyState(member, address="ws://me", held=held, file_bytes=1 << 20, after_s=after_s)
 
@@ -91,6 +92,7 @@ class Pair:
         self.handle(sessions.SupervisorLinkChanged(up=True))
         self.handle(MessageArrived(JOINED))
         self.handle(SyncerLinked("syncer"))
+        self.handle(MessageArrived(FOLLOWED))
 
     def lose(self) -> None:
         self.wire.clear()
@@ -112,9 +114,9 @@ class Pair:
                 case sessions.ToSyncer(Follow() | PieceHeld() as message):
                     self.standbys.receive(CONNECTION, message)
                 case Store(_, piece, parts):
-                    record = self.slots.take(piece.file, list(parts))
-                    whole = record is not None and record.sequence == piece.sequence
-                    self.handle(Stored(action, whole))
+                    head = self.slots.take(piece.file, list(parts))
+                    whole = head is not None and head.sequence == piece.sequence
+                    self.handle(Stored(action, head.digest if head is not None and whole else ""))
                 case sessions.DropSyncerLink(reason):
                     self.dropped.append(reason)
 
@@ -294,7 +296,7 @@ def test_nothing_is_confirmed_before_an_earlier_file_is_durable(tmp_path: Path) 
     (other,) = pair.state.handle(second, now_s=0.0)
     assert isinstance(store, Store)
     assert isinstance(other, Store)
-    (held,) = pair.state.handle(Stored(store, whole=True), now_s=0.0)
+    (held,) = pair.state.handle(Stored(store, "digest"), now_s=0.0)
     assert held == sessions.ToSyncer(PieceHeld(1))
 
 
@@ -357,10 +359,11 @@ class Seat:
         self.handle(sessions.SupervisorLinkChanged(up=True))
         self.handle(MessageArrived(JOINED))
         self.handle(SyncerLinked("syncer"))
+        self.handle(MessageArrived(FOLLOWED))
         piece = RecordPiece(1, "metadata.a.safetensors", 1, 0, 2, left=not whole)
         (store,) = self.handle(MessageArrived(piece, (memoryview(b"ok"),)))
         assert isinstance(store, Store)
-        self.handle(Stored(store, whole=True))
+        self.handle(Stored(store, "digest"))
 
     def handle(self, event: Event, now_s: float = 0.0) -> list[Action]:
         return self.state.handle(event, now_s=now_s)
@@ -422,13 +425,47 @@ def test_a_link_that_comes_back_ends_the_wait() -> None:
     claim(seat.tick(1009.5))
 
 
+def test_a_copy_of_another_syncer_is_not_whole() -> None:
+    seat = Seat(after_s=1.0)
+    seat.handle(SyncerLinked("sb2"))
+    seat.handle(SyncerGone(), 10.0)
+    assert seat.tick(20.0) == []
+
+
+def test_one_that_may_be_passed_over_is_not_followed() -> None:
+    """After a link was lost, a syncer is followed once the supervisor tells of it."""
+    seat = Seat()
+    seat.handle(SyncerGone(), 10.0)
+    assert not sent_to_syncer(seat.handle(SyncerLinked("syncer"), 11.0))
+    other = HeartbeatAck(1, ("ws://b/sb2",), "proof")
+    assert not sent_to_syncer(seat.handle(MessageArrived(other)))
+    seat.handle(SyncerLinked("sb2"))
+    (follow,) = sent_to_syncer(seat.handle(MessageArrived(other)))
+    assert isinstance(follow, Follow)
+    assert not sent_to_syncer(seat.handle(MessageArrived(other))), "it follows already"
+
+
+def test_without_a_supervisor_the_syncer_that_it_finds_is_followed() -> None:
+    seat = Seat()
+    seat.handle(sessions.SupervisorLinkChanged(up=False))
+    seat.handle(SyncerGone(), 10.0)
+    assert sent_to_syncer(seat.handle(SyncerLinked("syncer"), 11.0))
+
+
+def sent_to_syncer(actions: list[Action]) -> list[object]:
+    return [each.message for each in actions if isinstance(each, sessions.ToSyncer)]
+
+
 def test_an_answer_over_another_link_is_waited_for_no_more() -> None:
     seat = Seat()
     seat.handle(SyncerGone(), 10.0)
     claim(seat.tick(11.0, asked=True))
     seat.handle(sessions.SupervisorLinkChanged(up=False))
-    seat.handle(sessions.SupervisorLinkChanged(up=True))
-    claim(seat.tick(12.0, asked=True))
+    _, *again = seat.handle(sessions.SupervisorLinkChanged(up=True))
+    claim(again)
+    assert seat.tick(12.0, asked=True) == [
+        each for each in seat.tick(12.0) if not isinstance(each, No)
+    ]
 
 
 def test_it_says_why_it_does_not_take_over() -> None:

@@ -11,6 +11,7 @@ from islands.keeping.standby import StandbyActor
 from islands.keeping.standbys import Standbys
 from islands.lab.world.disk import SimulatedDisk
 from islands.lab.world.inline import InlineWorker
+from islands.protocol.errors import DiskError
 from islands.protocol.identities import Incarnation, Role
 from islands.protocol.messages.standby import Follow, PieceHeld
 from islands.supervisor.actor import SupervisorActor
@@ -86,6 +87,20 @@ async def test_it_is_the_syncer_once_no_other_lives() -> None:
         memory = again.memory
         assert memory is not None
         assert memory.promoted == "sb"
+
+
+@virtual
+async def test_a_promotion_that_cannot_be_kept_is_not_granted() -> None:
+    hosts = Hosts(waits=False, after_s=1.0)
+    async with beside(hosts.standby):
+        supervisor = asyncio.create_task(hosts.supervisor.run())
+        async with beside(hosts.syncer.actor):
+            await asyncio.sleep(5.0)
+            hosts.disks["hub"].spoil(failing=True)
+        with pytest.raises(DiskError):
+            await supervisor
+        await asyncio.sleep(5.0)
+        assert hosts.standby.promoted is None
 
 
 @virtual

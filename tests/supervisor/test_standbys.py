@@ -1,9 +1,17 @@
 """Which standby may be the syncer, and which syncer may not come back after that."""
 
+from dataclasses import replace
+
 import pytest
 
 from islands.protocol.identities import Incarnation, Phase, Role, Status
-from islands.protocol.messages.membership import Heartbeat, Joined, MembershipChanged, Refused
+from islands.protocol.messages.membership import (
+    Evicted,
+    Heartbeat,
+    Joined,
+    MembershipChanged,
+    Refused,
+)
 from islands.protocol.supervisor.actions import KeepPromoted
 from islands.protocol.tape.entry import Record
 from islands.protocol.tape.member_entries import Promoted
@@ -99,6 +107,51 @@ def test_a_promotion_that_was_granted_may_be_asked_for_again() -> None:
     assert run.claim(ONE) == ""
     run.desk.wait(60)
     assert run.claim(ONE) == ""
+
+
+def follows(run: Run, name: str, phase: Phase, step: int) -> None:
+    """Let a standby say whether it follows the syncer, and the number of its newest record."""
+    incarnation, link = run.standbys[name], 2 if name == ONE else 3
+    said = replace(beat(Role.STANDBY, name, incarnation), phase=phase, step=step)
+    run.desk.hear(said, link)
+
+
+def test_the_newest_copy_counts_once_nobody_follows_the_syncer() -> None:
+    run = Run()
+    run.lose_syncer()
+    follows(run, ONE, Phase.HEALING, 7)
+    follows(run, TWO, Phase.OBSERVING, 7)
+    assert run.claim(ONE) == "the standby 'sb2' follows the run's syncer"
+    follows(run, TWO, Phase.HEALING, 8)
+    assert run.claim(ONE) == "the copy of the standby 'sb2' is newer"
+    follows(run, ONE, Phase.HEALING, 8)
+    assert run.claim(ONE) == ""
+
+
+def test_a_claim_that_is_refused_may_be_made_again() -> None:
+    run = Run()
+    (refusal,) = sent(run.desk.join(ONE, 2, role=Role.SYNCER, takes_over=OLD), Refused)
+    assert refusal.retry
+
+
+def test_a_supervisor_that_restarted_recognises_no_syncer_that_was_passed_over() -> None:
+    desk = Desk(epoch=2)
+    desk.state.memory.promoted = ONE
+    (evicted,) = sent(desk.hear(beat(Role.SYNCER, OLD, Incarnation(1, 1))), Evicted)
+    assert evicted.name == OLD
+    assert OLD not in desk.state.members
+    desk.hear(beat(Role.SYNCER, ONE, Incarnation(1, 4)), 2)
+    assert desk.status(ONE) is Status.LIVE
+
+
+def test_a_standby_that_was_promoted_is_none_any_more() -> None:
+    run = Run()
+    run.lose_syncer()
+    assert run.claim(ONE) == ""
+    run.desk.wait(60)
+    (refusal,) = sent(run.desk.join(ONE, 2, role=Role.STANDBY), Refused)
+    assert "died before it could go on" in refusal.reason
+    assert not refusal.retry
 
 
 @pytest.mark.parametrize("role", [Role.SYNCER, Role.STANDBY])

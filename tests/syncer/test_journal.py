@@ -522,6 +522,16 @@ def test_an_epoch_that_a_record_has_is_not_begun_again(tmp_path: Path) -> None:
     assert journal.epoch == writer.durable.epoch + APART
 
 
+def test_nor_is_that_of_a_copy_which_lacks_some_fragment(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.commit(0, 0)
+    for path in tmp_path.glob("epoch*"):
+        path.unlink()
+    journal = Journal(RealDisk(tmp_path), FRAGMENTS)
+    assert journal.take_over() is None
+    assert journal.epoch == writer.durable.epoch + APART
+
+
 class FillingDisk(RealDisk):
     """A disk that becomes full in the middle of a write, so that the old file stays."""
 

@@ -20,12 +20,11 @@ from islands.protocol.tape.learner_entries import (
     MomentsTaken,
     Reported,
 )
-from islands.protocol.tape.member_entries import Admitted, ProcessEnded, ProcessStarted
+from islands.protocol.tape.member_entries import Admitted, ProcessEnded, ProcessStarted, Promoted
 from islands.protocol.tape.process_entries import Exit, Started
 from islands.protocol.tape.round_entries import Finished, Merged
 from islands.protocol.tape.simulation_entries import (
     SECOND_SYNCER,
-    TAKE_OVER,
     Fault,
     Final,
     LeftOver,
@@ -176,8 +175,10 @@ class _Excuses:
         """The epoch of each syncer's last start; infinite until the tape says it."""
 
     def note(self, actor: str, entry: Entry) -> None:
-        if isinstance(entry, Fault) and entry.fault in (SECOND_SYNCER, TAKE_OVER):
-            self._copied = self._copied or entry.fault == TAKE_OVER
+        if isinstance(entry, Promoted):
+            self._copied = True
+            self._epochs[entry.name] = inf
+        elif isinstance(entry, Fault) and entry.fault == SECOND_SYNCER:
             self._epochs.update(dict.fromkeys(entry.names, inf))
         elif isinstance(entry, ProcessStarted) and entry.name in self._epochs:
             self._epochs[entry.name] = inf
@@ -188,7 +189,7 @@ class _Excuses:
         match error.partition("(")[0]:
             case "DiskError":
                 return any(self._gone(name, span, at_s) for span in self._bad_disks.get(name, []))
-            case "FencedError" | "OutdatedError" if self._copied:
+            case "FencedError" | "OutdatedError" | "RefusedError" if self._copied:
                 return name in self._epochs
             case "FencedError":
                 others = [epoch for other, epoch in self._epochs.items() if other != name]

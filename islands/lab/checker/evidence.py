@@ -21,7 +21,7 @@ from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.entry import Line
 from islands.protocol.tape.kinds import read
 from islands.protocol.tape.learner_entries import Contributed, Reported
-from islands.protocol.tape.member_entries import ProcessStarted
+from islands.protocol.tape.member_entries import ProcessStarted, Promoted
 from islands.protocol.tape.process_entries import Started
 from islands.protocol.tape.round_entries import Journal, Journalled
 from islands.protocol.tape.simulation_entries import (
@@ -30,7 +30,6 @@ from islands.protocol.tape.simulation_entries import (
     FREEZE,
     FULL,
     SLOW_DISK,
-    TAKE_OVER,
     THAW,
     Fault,
 )
@@ -186,8 +185,8 @@ class History:
         """
         syncers, owner, heir, epoch = self.syncers, "", "", 0
         for line in self.lines:
-            if isinstance(line.entry, Fault) and line.entry.fault == TAKE_OVER:
-                heir = line.entry.names[0]
+            if isinstance(line.entry, Promoted):
+                heir = line.entry.name
             if line.actor in syncers:
                 if heir and owner == heir != line.actor:
                     continue
@@ -220,7 +219,7 @@ class History:
                 length = marks.get(entry.sequence or 0, 0) if entry.resumed else 0
                 del kept[length:]
                 marks = {number: mark for number, mark in marks.items() if mark <= length}
-                durable = (entry.sequence or 0) if entry.resumed else 0
+                durable = min(durable, entry.sequence or 0) if entry.resumed else 0
             kept.append(line)
             if isinstance(entry, Journal):
                 marks[entry.sequence] = len(kept)

@@ -7,11 +7,9 @@ from islands.lab.checker.evidence import History, Limits, Pair, pair, ticket
 from islands.protocol.identities import Fate, LearnerName, Role
 from islands.protocol.tape import round_entries
 from islands.protocol.tape.learner_entries import Adopted
-from islands.protocol.tape.member_entries import Admitted, ProcessEnded, ProcessStarted
+from islands.protocol.tape.member_entries import Admitted, ProcessEnded, ProcessStarted, Promoted
 from islands.protocol.tape.process_entries import Checkpointed, Started
 from islands.protocol.tape.simulation_entries import (
-    TAKE_OVER,
-    Fault,
     Final,
     Healed,
     Kept,
@@ -31,8 +29,8 @@ def epochs_grow(history: History, _limits: Limits) -> Iterator[str]:
     beginning: dict[str, None] = {}  # processes that have recorded no epoch yet
     overtaken: dict[str, None] = {}  # those of them that were there when a syncer recorded its own
     for _, actor, entry in history.lines:
-        if isinstance(entry, Fault) and entry.fault == TAKE_OVER:
-            heir = entry.names[0]
+        if isinstance(entry, Promoted):
+            heir = entry.name
         elif isinstance(entry, ProcessStarted):
             beginning[entry.name] = None
             overtaken.pop(entry.name, None)

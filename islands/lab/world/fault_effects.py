@@ -128,37 +128,36 @@ def _start_second_syncer(injection: Injection, usual: Route) -> Effects:
 
 
 def _take_over(injection: Injection, _usual: Route) -> Effects:
-    """Lose the syncer's machine, or cut it from all others; one goes on from the second copy.
+    """Lose the syncer's machine, or cut it from all others; a standby goes on in its place.
 
-    Then the old one returns with its own disk. `down_s` says after how long the new one is killed,
-    and for how long.
+    Then the old one returns with its own disk. `down_s` says after how long the run's syncer is
+    killed, and for how long.
     """
 
-    async def take_over(world: World) -> None:
-        if world.finished is not None or SPARE_SYNCER in world.processes:
-            return
-        if injection.silent:
-            await world.kill(SYNCER, silent=True)
-        else:
-            cut_off(world, world.network.cut)
-        world.copy_in_reach = False
-        if world.take_over():
-            world.note(Fault(words.TAKE_OVER, [SPARE_SYNCER]))
+    async def lose(world: World) -> None:
+        if world.finished is None:
+            world.standing.wished = True
+            if injection.silent:
+                await kill(world, (SYNCER,), silent=True, wait_s=0.0)
+            else:
+                world.note(Fault("isolate", [SYNCER]))
+                cut_off(world, world.network.cut)
 
     def come_back(world: World) -> None:
-        world.copy_in_reach = True
         cut_off(world, world.network.heal)
         world.restart(SYNCER)
 
-    yield from _lasting(injection, take_over, come_back)
+    async def kill_owner(world: World) -> None:
+        await kill(world, (world.standing.owner,), silent=injection.silent, wait_s=0.0)
+
+    yield from _lasting(injection, lose, come_back)
     after_s, away_s = injection.down_s
-    at_s, names = injection.at_s + after_s, (SPARE_SYNCER,)
-    yield at_s, partial(kill, names=names, silent=injection.silent, wait_s=0.0)
-    yield at_s + away_s, lambda world: world.restart(world.owner)
+    yield injection.at_s + after_s, kill_owner
+    yield injection.at_s + away_s, lambda world: world.restart(world.standing.owner)
 
 
 def cut_off(world: World, do: Callable[[str, str], object]) -> None:
-    for other in (SUPERVISOR, *world.hosts):
+    for other in (SUPERVISOR, *world.standing.names, *world.hosts):
         do(SYNCER, other)
 
 

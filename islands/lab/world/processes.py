@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from islands.actors.ports import ProcessEnd
+from islands.keeping.standby import StandbyActor
 from islands.learner.actor import LearnerActor
 from islands.run.hosting.task_processes import Process, ProcessTable
 from islands.supervisor.actor import SupervisorActor
@@ -11,7 +12,7 @@ from islands.syncer.actor import SyncerActor
 from messaging.simulation.network import SimulatedNetwork
 from messaging.simulation.virtual_time import PROCESS, VirtualTimeLoop
 
-RoleProcess = LearnerActor | SyncerActor | SupervisorActor
+RoleProcess = LearnerActor | SyncerActor | SupervisorActor | StandbyActor
 
 
 class SimulatedProcess:

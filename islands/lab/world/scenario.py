@@ -15,6 +15,7 @@ from islands.lab.faults.fault import Direction, Fault, FaultKind, Injection
 from islands.lab.toys.toy import TOY_SHAPES
 from islands.lab.world.checkpoints import Checkpoints
 from islands.lab.world.drawn_settings import draw_settings
+from islands.lab.world.standbys import Wanted
 from islands.lab.world.world import LearnerHost
 from islands.protocol.identities import SUPERVISOR, SYNCER
 from islands.protocol.settings.choices import LearnerWaits
@@ -56,7 +57,7 @@ HOST_KINDS = (
 """Kinds of faults of processes, disks and single paths, likewise."""
 
 DISK_KINDS = (FULL, FAILING, SLOW_DISK)
-TAKING_OVER = 0.15  # of runs are mirrored, and a syncer goes on from the copy
+TAKING_OVER = 0.2  # of runs have standbys, one of which takes over
 DEATHS_AT_ONCE = 0.15  # of runs have a role, or everybody, die at once, beside what else happens
 PAUSES = 0.6  # of an operator's commands
 
@@ -81,6 +82,7 @@ class Scenario:
     heal_s: float
     limit_s: float
     checkpoints: Checkpoints | None = None
+    standbys: Wanted | None = None
 
     def of_kind(self, *kinds: FaultKind) -> list[Injection]:
         return [injection for injection in self.injections if injection.kind in kinds]
@@ -148,7 +150,7 @@ def draw(seed: int) -> Scenario:
             for _ in range(host_faults.choice((0, 0, 1, 2, 3, 5)))
         ),
     ]
-    injections = _with_take_over(random.Random(f"take over {seed}"), injections, heal_s)
+    standbys, injections = _with_standbys(random.Random(f"standbys {seed}"), injections, heal_s)
     if ordinary.random() < ORDINARY:
         injections = []
     slowest_s = max(host.step_s + host.copy_s for host in hosts.values())
@@ -167,6 +169,7 @@ def draw(seed: int) -> Scenario:
         heal_s=heal_s,
         limit_s=limit_s,
         checkpoints=_draw_checkpoints(random.Random(f"checkpoints {seed}")),
+        standbys=standbys,
     )
 
 
@@ -272,17 +275,30 @@ def _draw_deaths(rng: random.Random, learners: tuple[str, ...], heal_s: float) -
     return [kill(rng.uniform(0.5, heal_s), names, down_s, silent=silent, in_write=in_write)]
 
 
-def _with_take_over(
+def _with_standbys(
     rng: random.Random, injections: list[Injection], heal_s: float
-) -> list[Injection]:
-    """Have a syncer of some runs go on from a second copy, in place of one over the same disk."""
+) -> tuple[Wanted | None, list[Injection]]:
+    """Give some runs standbys, and faults of these, and have their syncer's machine be lost."""
     if rng.random() >= TAKING_OVER:
-        return injections
+        return None, injections
     others = [each for each in injections if each.kind is not FaultKind.SECOND_SYNCER]
+    wanted = Wanted(rng.choice((1, 1, 2)), rng.choice((0.2, 0.2, 1.0, 3.0, None)))
     fault = Fault(FaultKind.TAKE_OVER, for_s=rng.choice((0.3, 1.0, 2.5, 6.0)))
-    at_s, silent = rng.uniform(0.8, heal_s), rng.choice((False, True))
+    at_s, silent = rng.uniform(0.5, 0.8 * heal_s), rng.choice((False, True))
     down_s = rng.uniform(0.1, 4.0), rng.choice((0.05, 0.4, 1.5))
-    return [*others, Injection(fault, (), at_s, silent=silent, down_s=down_s)]
+    lost = Injection(fault, (), at_s, silent=silent, down_s=down_s)
+    own = [_draw_standby_fault(rng, wanted.count, heal_s) for _ in range(rng.choice((0, 0, 1, 3)))]
+    return wanted, [*others, lost, *own]
+
+
+def _draw_standby_fault(rng: random.Random, count: int, heal_s: float) -> Injection:
+    at_s, for_s = rng.uniform(0.0, heal_s), rng.choice((0.1, 0.4, 1.0, 2.5))
+    name, peer = f"standby-{rng.randrange(count)}", rng.choice((SYNCER, SYNCER, SUPERVISOR))
+    kind = rng.choice((FaultKind.KILL, FaultKind.DISK, FaultKind.CUT, FaultKind.RESET))
+    if kind is FaultKind.KILL:
+        return kill(at_s, (name,), (for_s,), silent=rng.choice((False, True)))
+    disk = rng.choice(DISK_KINDS) if kind is FaultKind.DISK else ""
+    return Injection(Fault(kind, for_s=for_s), (name,), at_s, peer=peer, disk=disk)
 
 
 def _draw_commands(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Injection]:

@@ -57,8 +57,8 @@ def world_of(scenario: Scenario, tape: MemoryTape, trainers: Trainers | None = N
         trainers=trainers or trainers_of(scenario),
         keeping=None if wanted is None else Keeping(wanted, scenario.seed),
     )
-    if scenario.of_kind(FaultKind.TAKE_OVER):
-        world.keep_copy()
+    if scenario.standbys is not None:
+        world.stand_by(scenario.standbys)
     return world
 
 
@@ -101,7 +101,7 @@ def _mend(world: World, scenario: Scenario) -> None:
     """Heal hosts and network, and start every process; from now on no fault occurs."""
     world.network.route = scenario.route
     world.network.heal_all()
-    world.copy_in_reach = True
+    world.standing.wished = False
     for name in world.disks:
         mend_disk(world, name)
     world.network.clear_routes()

@@ -18,16 +18,24 @@ from islands.actors.ports import KILLED, ProcessEnd
 from islands.actors.role_actor import Context
 from islands.files.tape_writing import Tape
 from islands.keeping.copies import Copies
+from islands.keeping.standby import StandbyActor
+from islands.keeping.standby_state import HUB
 from islands.lab.checker.evidence import Limits
 from islands.lab.toys.toy import NumpyTrainer
 from islands.lab.world.checkpoints import Keeping
 from islands.lab.world.disk import SimulatedDisk
 from islands.lab.world.inline import InlineCompute, InlineWorker
 from islands.lab.world.processes import RoleProcess, SimulatedProcess, SimulatedProcesses
-from islands.lab.world.second_copy import SecondCopy, can_go_on
+from islands.lab.world.standbys import Standing, Wanted
 from islands.learner.actor import LearnerActor
 from islands.model.interfaces import Trainer
-from islands.protocol.errors import DiskError, FencedError, OutdatedError, UnreachableError
+from islands.protocol.errors import (
+    DiskError,
+    FencedError,
+    OutdatedError,
+    RefusedError,
+    UnreachableError,
+)
 from islands.protocol.identities import SUPERVISOR, SYNCER, Phase
 from islands.protocol.invitations import signing_secret
 from islands.protocol.membership import Credentials
@@ -168,15 +176,13 @@ class World:
         self.disks = {
             name: SimulatedDisk(self._stream(f"disk-{name}")) for name in (SUPERVISOR, SYNCER)
         }
+        self.standing = Standing(None)
         self.slow: dict[str, float] = {}
         self.trainers: dict[str, Trainer] = {}
         self.failures: list[tuple[str, BaseException]] = []
         self._initial = initial
         self._make_trainer = trainers or NumpyTrainers(settings)
         self.keeping = keeping
-        self.copy: SimulatedDisk | None = None
-        self._copier = SecondCopy
-        self.copy_in_reach = True
         export = None if keeping is None else lambda *_: None
         self._syncer_hooks = hooks or SyncerHooks(export=export)
         self._figures_told = figures or ignored
@@ -208,9 +214,15 @@ class World:
 
     def start_all(self) -> None:
         """Start every process that does not run, in a fixed order; of two syncers one suffices."""
-        syncers = [] if SPARE_SYNCER in self.processes else [self.owner]
-        for name in [SUPERVISOR, *syncers, *self.hosts]:
+        syncers = [] if SPARE_SYNCER in self.processes else [self.standing.owner]
+        for name in [SUPERVISOR, *syncers, *self.standing.names, *self.hosts]:
             self.start(name)
+
+    def stand_by(self, wanted: Wanted) -> None:
+        """Have standbys, before anything is started."""
+        self.standing = Standing(wanted)
+        for name in self.standing.names:
+            self.disks[name] = SimulatedDisk(random.Random(f"{self.seed} disk {name}"))
 
     def lose_hub(self, key: bytes = b"a key of the simulated run") -> None:
         """Lose the folder of the hub, which does not run; the next start makes one, with a key."""
@@ -227,26 +239,6 @@ class World:
         if SPARE_SYNCER not in self.disks:
             self.disks[SPARE_SYNCER] = self.disks[SYNCER].mounted(chance)
         self.start(SPARE_SYNCER)
-
-    @property
-    def owner(self) -> str:
-        """The syncer that the run has, or has when it is started again."""
-        taken_over = self.copy is not None and self.disks.get(SPARE_SYNCER) is self.copy
-        return SPARE_SYNCER if taken_over else SYNCER
-
-    def keep_copy(self, by: type[SecondCopy] = SecondCopy) -> None:
-        """Have each record on the disk of a second host, too, before anybody hears of it."""
-        self._copier = by
-        self.copy = SimulatedDisk(random.Random(f"{self.seed} copy"))
-
-    def take_over(self) -> bool:
-        """Start a syncer over the second copy, unless that is not whole; return whether it is."""
-        copy = self.copy
-        if copy is None or not can_go_on(copy, self.settings.fragments):
-            return False
-        self.disks[SPARE_SYNCER] = copy
-        self.start(SPARE_SYNCER)
-        return True
 
     def start(self, name: str) -> None:
         self.processes.start(name)
@@ -265,7 +257,16 @@ class World:
         self.processes.thaw(name)
 
     def _make_actor(self, name: str, rng: random.Random) -> RoleProcess:
-        if name in (SYNCER, SPARE_SYNCER):
+        if self.standing.waits_at(name):
+            return self.standing.actor(
+                name,
+                self._context,
+                disk=self.disks[name],
+                worker=self._writing(name, rng),
+                credentials=self._credentials,
+                rng=rng,
+            )
+        if name in (SYNCER, SPARE_SYNCER, *self.standing.names):
             return self._make_syncer(name, rng)
         if name != SUPERVISOR:
             return self._make_learner(name, rng)
@@ -273,6 +274,7 @@ class World:
             self._context,
             disk=self.disks[name],
             credentials=self._credentials,
+            told=("{}", memoryview(b"{}")),
             hooks=Hooks(figures=self._figures_told, finished=self.cluster.end.on_finished),
         )
 
@@ -295,17 +297,14 @@ class World:
         return self._step_end_s(name, begin_s, work_s) - begin_s
 
     def _make_syncer(self, name: str, rng: random.Random) -> SyncerActor:
-        disk = self.disks[name]
-        write_s = self._work_s(rng, self.costs.write_s)
-        writing = InlineWorker(lambda: disk.slowness * write_s(), disk.begin_work, disk.settle)
         return make_syncer(
             name,
             self._context,
-            disk=disk,
+            disk=self.disks[name],
             workers=SyncerWorkers(
                 InlineWorker(self._work_s(rng, self.costs.inspect_s), places=INSPECTORS),
                 InlineWorker(self._work_s(rng, self.costs.merge_s)),
-                writing,
+                self._writing(name, rng),
                 at_end,
             ),
             credentials=self._credentials,
@@ -317,10 +316,13 @@ class World:
             follower=self._follower(name),
         )
 
+    def _writing(self, name: str, rng: random.Random) -> InlineWorker:
+        disk, write_s = self.disks[name], self._work_s(rng, self.costs.write_s)
+        return InlineWorker(lambda: disk.slowness * write_s(), disk.begin_work, disk.settle)
+
     def _follower(self, name: str) -> Follower | None:
-        followers: list[Follower] = []
-        if self.copy is not None and name == SYNCER:
-            followers.append(self._copier(self.disks[name], self.copy, lambda: self.copy_in_reach))
+        standbys = self.standing.follower(name)
+        followers = [] if standbys is None else [standbys]
         if self.keeping is not None:
             spec = RunSpec(self.settings)
             plan = RunPlan(self.layout, self._shards, begun=self._credentials.begun)
@@ -352,14 +354,30 @@ class World:
             self._note_final(process.actor)
         if end.error is not None and not self._survives(name, end.error):
             self.failures.append((name, end.error))
+        if isinstance(process.actor, StandbyActor) and process.actor.promoted is not None:
+            self._go_on(name, promoted=process.actor.promoted != HUB)
+
+    def _go_on(self, name: str, *, promoted: bool) -> None:
+        """Start the syncer in a standby's place once that was promoted."""
+        if promoted:
+            self.standing.promoted.append(name)
+        asyncio.get_running_loop().call_later(RESTART_S, self.restart, name)
 
     def _survives(self, name: str, error: BaseException) -> bool:
         """Whether a process had to end so, for what was done to its host.
 
-        Without its disk it ends and is restarted, as is one from whose copy another has gone on;
-        and it is one of two syncers no longer.
+        Without its disk it ends and is restarted, as is one from whose copy another has gone on,
+        until it is refused; and it is one of two syncers no longer. A standby that died as it was
+        promoted is refused, too, and an operator starts the syncer in its place.
         """
-        fenced = isinstance(error, OutdatedError) and self.copy is not None
+        if isinstance(error, RefusedError) and self.standing.names:
+            supervisor = self.cluster.supervisor
+            memory = None if supervisor is None else supervisor.memory
+            promoted = None if memory is None else memory.promoted
+            if promoted == name:
+                self._go_on(name, promoted=True)
+            return promoted is not None
+        fenced = isinstance(error, OutdatedError) and bool(self.standing.names)
         if fenced or (isinstance(error, DiskError) and self.disks[name].was_bad):
             asyncio.get_running_loop().call_later(RESTART_S, self.restart, name)
             return True
@@ -457,7 +475,7 @@ class World:
     @property
     def syncer(self) -> SyncerActor | None:
         """The running syncer, of two the second; None if none runs."""
-        actors = [self._actor(name) for name in (SPARE_SYNCER, SYNCER)]
+        actors = [self._actor(name) for name in (self.standing.owner, SPARE_SYNCER, SYNCER)]
         return next((actor for actor in actors if isinstance(actor, SyncerActor)), None)
 
     @property

@@ -8,14 +8,15 @@ from messaging.envelope import message
 class Follow:
     """Standby → syncer: send what I lack of the journal, then each record as it becomes durable.
 
-    `held` are the numbers of the records that the standby has, by their files. `address` is where
-    it would listen as a hub. The credential is that of its admission.
+    `held` are the digests of the records that the standby has, by their files: two syncers that
+    went on from one record give the same numbers. `address` is where it would listen as a hub. The
+    credential is that of its admission.
     """
 
     name: str
     incarnation: Incarnation
     credential: str
-    held: dict[str, int]
+    held: dict[str, str]
     address: str
 
 

@@ -13,7 +13,7 @@ member.
 from typing import Never
 
 from islands.protocol.errors import OutdatedError, RefusedError
-from islands.protocol.identities import Incarnation, Role, Status, wrong_name
+from islands.protocol.identities import Incarnation, Phase, Role, Status, wrong_name
 from islands.protocol.invitations import Invitation
 from islands.protocol.messages import membership as messages
 from islands.protocol.messages.control import Drain, StepFigures
@@ -46,10 +46,11 @@ def on_spec_request(
     reason = _mismatch(request.protocol)
     if reason is None and memory.finished is not None:
         reason = f"{messages.RUN_OVER}: {memory.finished}"
-    if reason is None and connection in memory.spec_sent:
+    again = reason is None and connection in memory.spec_sent
+    if again:
         reason = "the run spec was sent over this link; ask again over another one"
     if reason is not None:
-        memory.send(connection, messages.Refused(request.name, reason, retry=False))
+        memory.send(connection, messages.Refused(request.name, reason, retry=again))
         return
     memory.spec_sent[connection] = None
     if request.role is Role.LEARNER:
@@ -103,7 +104,7 @@ def on_join(memory: SupervisorMemory, event: events.JoinArrived, now_s: float) -
         or _passed_over(memory, join)
     )
     if reason is not None:
-        _refuse(memory, join, connection, reason, retry=False)
+        _refuse(memory, join, connection, reason, retry=join.takes_over != "")
         return
     member = memory.members.get(join.name)
     if member is not None and not member.status.ended:
@@ -224,8 +225,14 @@ def _passed_over(memory: SupervisorMemory, join: messages.Join) -> str | None:
     """Return why a syncer may not take part, as another one's journal counts; None if it may.
 
     A standby takes over only while no syncer lives, and only with a copy of the journal that
-    counts: that of the standby promoted last, or of the first syncer if there was no promotion.
+    counts: that of the standby promoted last, or of the first syncer if there was no promotion. Of
+    several standbys it is one that has the newest copy, once none follows the syncer any more.
     """
+    if join.role is Role.STANDBY and memory.promoted == join.name:
+        return (
+            "it was promoted, and died before it could go on as the run's syncer: "
+            "python -m islands.syncer goes on with what is in its folder"
+        )
     if join.role is not Role.SYNCER or memory.promoted == join.name:
         return None
     if not join.takes_over:
@@ -244,6 +251,12 @@ def _passed_over(memory: SupervisorMemory, join: messages.Join) -> str | None:
             f"its copy is of {plain(join.takes_over, SHOWN)!r}, and the run has gone on with "
             f"{memory.promoted!r} since"
         )
+    asking = memory.members.get(join.name)
+    for other in memory.present(Role.STANDBY):
+        if other is not asking and other.phase is Phase.OBSERVING:
+            return f"the standby {other.name!r} follows the run's syncer"
+        if other is not asking and (asking is None or asking.step < other.step):
+            return f"the copy of the standby {other.name!r} is newer"
     return None
 
 
@@ -262,6 +275,7 @@ def on_heartbeat(memory: SupervisorMemory, event: events.HeartbeatArrived, now_s
         _give_way(memory, beat.name, beat.incarnation.epoch, kept=False)
     member = memory.members.get(beat.name)
     forgotten = member is None and memory.forgot(beat.name, beat.incarnation)
+    forgotten |= beat.role is Role.SYNCER and memory.promoted not in (None, beat.name)
     if not forgotten and (member is None or member.incarnation < beat.incarnation):
         member = _recognise(memory, beat, now_s)
     fenced = member is None or beat.incarnation < member.incarnation or beat.epoch < member.epoch

@@ -5,7 +5,7 @@ from islands.protocol.tape.round_entries import Row
 
 FREEZE, THAW = "freeze", "thaw"
 FULL, FAILING, SLOW_DISK, DISK_MENDED = "full disk", "disk error", "slow disk", "disk mended"
-SECOND_SYNCER, TAKE_OVER = "second syncer", "take over"
+SECOND_SYNCER = "second syncer"
 """Faults that rules of the history know, as `Fault.fault` names them."""
 
 

@@ -10,6 +10,7 @@ from islands.protocol.tape.member_entries import (
     Linked,
     Paused,
     ProcessEnded,
+    Promoted,
     StatusChanged,
     Unlinked,
 )
@@ -22,7 +23,6 @@ from islands.protocol.tape.simulation_entries import (
     FULL,
     SECOND_SYNCER,
     SLOW_DISK,
-    TAKE_OVER,
     THAW,
     Final,
     Healed,
@@ -116,7 +116,8 @@ FAILED, FAILED_FENCE = f"syncer failed: {NO_DISK}", f"syncer failed: {FENCED}"
 AT_NINE = at(9.0, ended(SYNCER, NO_DISK))
 WAS_FULL = struck(1.0, FULL, SYNCER)
 MENDED = [WAS_FULL, struck(6.9, DISK_MENDED, SYNCER)]  # long ago
-COPIED, OUTDATED = struck(1.0, TAKE_OVER, SPARE), "OutdatedError('an older copy')"
+COPIED = 1.0, SUPERVISOR, Promoted(SPARE, SYNCER)
+OUTDATED, PASSED = "OutdatedError('an older copy')", "RefusedError('it is passed over')"
 SECOND = [began(), struck(1.0, SECOND_SYNCER, SPARE)]
 
 
@@ -186,7 +187,7 @@ ENDS = by(
             f"one from whose copy another goes on ends with {error}",
             *(began(5), COPIED, began(3, SPARE), ended(SYNCER, error)),
         )
-        for error in (FENCED, OUTDATED)
+        for error in (FENCED, OUTDATED, PASSED)
     ),
     lie(f"syncer failed: {OUTDATED}", *SECOND, began(2, SPARE), ended(SYNCER, OUTDATED)),
     lie(f"ana failed: {FENCED}", began(), COPIED, ended(ANA, FENCED)),

@@ -2,12 +2,10 @@
 
 from islands.lab.checker import order
 from islands.protocol.identities import Fate, Role
-from islands.protocol.tape.member_entries import ProcessEnded
+from islands.protocol.tape.member_entries import ProcessEnded, Promoted
 from islands.protocol.tape.process_entries import Started
 from islands.protocol.tape.round_entries import Closing, Committed, Finished, Seeded
 from islands.protocol.tape.simulation_entries import (
-    TAKE_OVER,
-    Fault,
     Final,
     Healed,
     ProcessKilled,
@@ -42,7 +40,7 @@ from tests.lab.checker.cases import (
 
 SUPERVISED = (SUPERVISOR, Started(1))
 PAUSED = started(SPARE)  # and it tells no epoch yet
-TAKEN_OVER = (WORLD, Fault(TAKE_OVER, [SPARE]))
+TAKEN_OVER = (SUPERVISOR, Promoted(SPARE, SYNCER))
 FINAL = (WORLD, Final(["1.1", "1.1"], ["1.1", "x"], finite=True))
 
 
@@ -201,6 +199,10 @@ JOURNAL = by(
     lie(LOST, began(), *kept(1), *kept(2), resumed(2, 1)),
     lie(
         "record 2 was durable, epoch 3 began at 1",
+        *(began(), *kept(1), wrote(2), resumed(2, 2), durable(2), resumed(3, 1)),
+    ),
+    truth(
+        "what a start took up counts once others may hear of it",
         *(began(), *kept(1), wrote(2), resumed(2, 2), resumed(3, 1)),
     ),
     truth("two restarts take up one record", began(), *kept(1), resumed(2, 1), resumed(3, 1)),

@@ -43,7 +43,7 @@ async def until(true: Callable[[], bool], *, limit_s: float = 300.0) -> None:
     end_s = loop.time() + limit_s
     while not true():
         assert loop.time() < end_s, "it does not come to that"
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.01)
 
 
 async def ended(world: World) -> None:
