@@ -206,6 +206,7 @@ class StandbyActor(RoleActor[standby.Event]):
                 self.fail("the copy", error)
             elif not self.ref.stopped:
                 self.record(process_entries.Disk(str(error)))
+                self.post(standby.DiskFailed())
                 asyncio.get_running_loop().call_later(DISK_RETRY_S, self._store_first)
 
         def done(digest: str) -> None:

@@ -56,6 +56,11 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskFailed:
+    """A file could not be written, and is tried again: the copy is getting old."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """A heartbeat is due; `asked` tells that an operator wants this standby to take over."""
 
@@ -63,7 +68,13 @@ class Ticked:
 
 
 Event = (
-    sessions.SupervisorLinkChanged | SyncerLinked | SyncerGone | MessageArrived | Stored | Ticked
+    sessions.SupervisorLinkChanged
+    | SyncerLinked
+    | SyncerGone
+    | MessageArrived
+    | Stored
+    | DiskFailed
+    | Ticked
 )
 
 
@@ -190,6 +201,8 @@ class StandbyState:
                 self._on_message(message, now_s)
             case Stored():
                 self._on_stored(event)
+            case DiskFailed():
+                self.whole = False
             case Ticked(asked):
                 self._asked = asked
                 self._show_life(now_s)

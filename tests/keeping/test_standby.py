@@ -26,6 +26,7 @@ from islands.keeping.standby_state import (
     HUB,
     SYNCER,
     Action,
+    DiskFailed,
     Event,
     MessageArrived,
     Promote,
@@ -414,6 +415,13 @@ def test_by_itself_it_asks_after_a_time_and_again_after_a_refusal() -> None:
     assert seat.handle(MessageArrived(refused), 1005.5) == []
     assert seat.tick(1010.0) == []
     claim(seat.tick(1010.5))
+
+
+def test_a_disk_that_fails_makes_a_copy_old() -> None:
+    seat = Seat(after_s=5.0)
+    seat.handle(DiskFailed())
+    seat.handle(SyncerGone(), 1000.0)
+    assert seat.tick(1010.0) == []
 
 
 def test_a_link_that_comes_back_ends_the_wait() -> None:

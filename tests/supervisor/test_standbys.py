@@ -70,6 +70,16 @@ def test_the_syncer_of_a_hub_that_lives_is_not_replaced() -> None:
     assert run.claim(ONE).startswith("the run's syncer is a part of its hub, which lives")
 
 
+def test_no_standby_takes_over_as_a_supervisor_has_just_begun() -> None:
+    desk = Desk()
+    desk.state.memory.began_s = 0.0
+    desk.admit(ONE, 2, role=Role.STANDBY)
+    (refusal,) = sent(desk.join(ONE, 2, role=Role.SYNCER, takes_over=OLD), Refused)
+    assert "may be about to return" in refusal.reason
+    desk.wait(60)
+    assert sent(desk.join(ONE, 2, role=Role.SYNCER, takes_over=OLD), Joined) != []
+
+
 def test_a_silent_syncer_is_evicted_as_another_takes_over() -> None:
     run = Run()
     run.desk.wait(3, *(beat(Role.STANDBY, *each) for each in run.standbys.items()))

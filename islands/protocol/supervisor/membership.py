@@ -101,7 +101,7 @@ def on_join(memory: SupervisorMemory, event: events.JoinArrived, now_s: float) -
         _not_invited(memory, join.role, event.invitation)
         or _unlike(memory, join, proven=event.proven)
         or _ordered_out(memory, join, now_s)
-        or _passed_over(memory, join)
+        or _passed_over(memory, join, now_s)
     )
     if reason is not None:
         _refuse(memory, join, connection, reason, retry=join.takes_over != "")
@@ -221,7 +221,7 @@ def _unlike(memory: SupervisorMemory, join: messages.Join, *, proven: bool) -> s
     return None
 
 
-def _passed_over(memory: SupervisorMemory, join: messages.Join) -> str | None:
+def _passed_over(memory: SupervisorMemory, join: messages.Join, now_s: float) -> str | None:
     """Return why a syncer may not take part, as another one's journal counts; None if it may.
 
     A standby takes over only while no syncer lives, and only with a copy of the journal that
@@ -241,17 +241,30 @@ def _passed_over(memory: SupervisorMemory, join: messages.Join) -> str | None:
             "and the journal here is an older copy: end this one; python -m islands.standby with "
             "another folder makes this host a standby"
         )
+    return _too_early(memory, now_s) or _not_the_newest(memory, join)
+
+
+def _too_early(memory: SupervisorMemory, now_s: float) -> str | None:
+    """Return why no standby may take over now; None if one may."""
+    timing = memory.settings.timing
     if memory.own_syncer:
         return "the run's syncer is a part of its hub, which lives: end the hub first"
-    living = [each.name for each in memory.present(Role.SYNCER) if each.status is Status.LIVE]
-    if living:
-        return f"the run's syncer {living[0]!r} is alive"
+    for syncer in memory.present(Role.SYNCER):
+        if now_s - syncer.heard_s < timing.scaled(timing.suspect_s):
+            return f"the run's syncer {syncer.name!r} is alive"
+    if now_s - memory.began_s < timing.scaled(timing.evict_s):
+        return "this supervisor has begun just now, and the run's syncer may be about to return"
+    return None
+
+
+def _not_the_newest(memory: SupervisorMemory, join: messages.Join) -> str | None:
+    """Return why another journal, or another standby's copy of it, is to be preferred."""
+    asking = memory.members.get(join.name)
     if memory.promoted is not None and memory.promoted != join.takes_over:
         return (
             f"its copy is of {plain(join.takes_over, SHOWN)!r}, and the run has gone on with "
             f"{memory.promoted!r} since"
         )
-    asking = memory.members.get(join.name)
     for other in memory.present(Role.STANDBY):
         if other is not asking and other.phase is Phase.OBSERVING:
             return f"the standby {other.name!r} follows the run's syncer"

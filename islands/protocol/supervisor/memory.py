@@ -6,6 +6,7 @@ The rules are functions over it: each is registered for its event or its message
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from math import inf
 
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.protocol.messages.membership import Member, MembershipChanged
@@ -65,7 +66,7 @@ class SupervisorMemory:
     the run to end. Commands are signed over `nonces`, and `revoked` are the revocations of
     invitations: names, each with a time in ms since 1970. `ticked_s` is the time of the last tick,
     and `counter` the number of admissions. `promoted` is the standby that was made the syncer last,
-    and `own_syncer` says that the host of this supervisor has the syncer, so none is.
+    `began_s` is when this start began, and `own_syncer` says that its host has the syncer, too.
 
     So that the cost of an event does not grow with the number of members, `here` holds the members
     that have not ended by role, `folded` the names by their lower case, `linked` the names that
@@ -100,6 +101,7 @@ class SupervisorMemory:
     spec_sent: dict[int, None] = field(default_factory=dict)
     paused: bool | None = None
     stopping: str | None = None
+    began_s: float = -inf
     own_syncer: bool = False
     promoted: str | None = None
     finished: str | None = None
