@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
@@ -77,6 +78,7 @@ class StandbyActor(RoleActor[standby.Event]):
         self._hooks = hooks or Hooks()
         self._syncer: Dialer | None = None
         self._syncer_address: str | None = None
+        self._stores: deque[standby.Store] = deque()
         layout = context.layout
         self.state = standby.StandbyState(
             MembershipState(
@@ -140,7 +142,9 @@ class StandbyActor(RoleActor[standby.Event]):
             case sessions.DialSyncer(address):
                 self._dial_syncer(address)
             case standby.Store():
-                self._store(action)
+                self._stores.append(action)
+                if len(self._stores) == 1:
+                    self._store_first()
             case standby.Answer(reason):
                 self._hooks.answer(reason)
             case standby.KeepSpec(spec, plan):
@@ -180,8 +184,12 @@ class StandbyActor(RoleActor[standby.Event]):
         link = self._link(self._syncer)
         self.post(standby.SyncerLinked("" if link is None else link.remote))
 
-    def _store(self, store: standby.Store) -> None:
-        """Write a file; as long as the disk fails it is tried again, and nothing is confirmed."""
+    def _store_first(self) -> None:
+        """Write files in their order, since a later one names what an earlier one holds.
+
+        As long as the disk fails the first one is tried again, and nothing is confirmed.
+        """
+        store = self._stores[0]
         piece = store.piece
 
         def write() -> str:
@@ -193,11 +201,15 @@ class StandbyActor(RoleActor[standby.Event]):
                 self.fail("the copy", error)
             elif not self.ref.stopped:
                 self.record(process_entries.Disk(str(error)))
-                asyncio.get_running_loop().call_later(DISK_RETRY_S, self._store, store)
+                asyncio.get_running_loop().call_later(DISK_RETRY_S, self._store_first)
 
         def done(digest: str) -> None:
-            if not self.ref.stopped:
-                self.post(standby.Stored(store, digest))
+            if self.ref.stopped:
+                return
+            self.post(standby.Stored(store, digest))
+            self._stores.popleft()
+            if self._stores:
+                self._store_first()
 
         attempt(self._worker, write, done=done, failed=failed)
 

@@ -71,6 +71,7 @@ class _Standby:
     newest: int = -1
     waiting: deque[_Content] = field(default_factory=deque)
     at: int = 0
+    unsent: Piece | None = None
     sent: int = 0
     confirmed: int = 0
     ends: deque[tuple[int, int]] = field(default_factory=deque)
@@ -80,10 +81,17 @@ class _Standby:
     def idle(self) -> bool:
         return not self.waiting and not self.ends
 
+    @property
+    def stands_still(self) -> bool:
+        """Whether nothing is under way, though more is to be sent: a link may have had no room."""
+        return self.sent == self.confirmed and (self.behind or bool(self.waiting))
+
     def next_piece(self) -> Piece | None:
         """Return the next piece, if one more may be under way; `passed` counts it."""
         if not self.waiting or self.sent - self.confirmed >= WINDOW:
             return None
+        if self.unsent is not None:
+            return self.unsent
         content = self.waiting[0]
         payload = bytearray(min(RECORD_PIECE_BYTES, content.source.size - self.at))
         content.source.read_into(memoryview(payload))
@@ -95,11 +103,12 @@ class _Standby:
             size_bytes=content.source.size,
             left=content.left,
         )
-        return piece, (memoryview(payload),)
+        self.unsent = piece, (memoryview(payload),)
+        return self.unsent
 
     def passed(self, piece: RecordPiece, size_bytes: int) -> None:
         """Count a piece that was sent."""
-        self.sent, self.at = piece.number, self.at + size_bytes
+        self.sent, self.at, self.unsent = piece.number, self.at + size_bytes, None
         if self.at == piece.size_bytes:
             self.waiting.popleft().source.close()
             self.at = 0
@@ -170,7 +179,7 @@ class Standbys(Follower):
 
     @property
     def wanted(self) -> bool:
-        return any(each.behind and each.idle for each in self._standbys.values())
+        return any(each.stands_still for each in self._standbys.values())
 
     # --- on the loop ----------------------------------------------------------------------------
 
@@ -232,7 +241,7 @@ class Standbys(Follower):
         while (found := standby.next_piece()) is not None:
             piece, payload = found
             if not self._peers.send(connection, piece, payload):
-                return  # the link is gone, which is told next
+                return  # the link is gone, which is told next, or has no room for now
             standby.passed(piece, len(payload[0]))
         if standby.idle and standby.behind:
             self._peers.look()

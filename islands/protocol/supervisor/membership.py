@@ -118,8 +118,8 @@ def on_join(memory: SupervisorMemory, event: events.JoinArrived, now_s: float) -
     ):
         memory.drained.pop(join.name, None)  # a new process of this name was started on purpose
     if join.takes_over:
-        for silent in memory.present(Role.SYNCER):
-            end(memory, silent, Status.EVICTED, f"{join.name}, a standby, was promoted")
+        for other in (*memory.present(Role.SYNCER), *memory.present(Role.STANDBY)):
+            end(memory, other, Status.EVICTED, f"{join.name}, a standby, was promoted")
         memory.promoted = join.name
         memory.record(member_entries.Promoted(join.name, join.takes_over))
         memory.actions.append(actions.KeepPromoted(join.name))
