@@ -65,7 +65,11 @@ def test_a_standby_takes_over_once_no_syncer_lives() -> None:
 
 def test_a_silent_syncer_is_evicted_as_another_takes_over() -> None:
     run = Run()
-    run.desk.wait(3, *(beat(Role.STANDBY, *each) for each in run.standbys.items()))
+    standbys = [beat(Role.STANDBY, *each) for each in run.standbys.items()]
+    run.desk.wait(3, *standbys)
+    assert run.claim(ONE).startswith("the supervisor has only begun")
+    run.desk.wait(30, beat(Role.SYNCER, OLD, run.old), *standbys)
+    run.desk.wait(3, *standbys)
     assert run.desk.status(OLD) is Status.SUSPECT
     assert run.claim(ONE) == ""
     assert run.desk.status(OLD) is Status.EVICTED

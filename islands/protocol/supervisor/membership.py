@@ -101,7 +101,7 @@ def on_join(memory: SupervisorMemory, event: events.JoinArrived, now_s: float) -
         _not_invited(memory, join.role, event.invitation)
         or _unlike(memory, join, proven=event.proven)
         or _ordered_out(memory, join, now_s)
-        or _passed_over(memory, join)
+        or _passed_over(memory, join, now_s)
     )
     if reason is not None:
         _refuse(memory, join, connection, reason, retry=join.takes_over != "")
@@ -221,12 +221,13 @@ def _unlike(memory: SupervisorMemory, join: messages.Join, *, proven: bool) -> s
     return None
 
 
-def _passed_over(memory: SupervisorMemory, join: messages.Join) -> str | None:
+def _passed_over(memory: SupervisorMemory, join: messages.Join, now_s: float) -> str | None:
     """Return why a syncer may not take part, as another one's journal counts; None if it may.
 
     A standby takes over only while no syncer lives, and only with a copy of the journal that
     counts: that of the standby promoted last, or of the first syncer if there was no promotion. Of
-    several standbys it is one that has the newest copy, once none follows the syncer any more.
+    several standbys it is one that has the newest copy, once none follows the syncer any more. A
+    supervisor that has begun knows after one eviction timeout who lives.
     """
     if join.role is Role.STANDBY and memory.promoted == join.name:
         return (
@@ -249,6 +250,8 @@ def _passed_over(memory: SupervisorMemory, join: messages.Join) -> str | None:
             f"its copy is of {plain(join.takes_over, SHOWN)!r}, and the run has gone on with "
             f"{memory.promoted!r} since"
         )
+    if now_s - memory.began_s < memory.settings.timing.scaled(memory.settings.timing.evict_s):
+        return "the supervisor has only begun, and may not have heard of all that live"
     asking = memory.members.get(join.name)
     for other in memory.present(Role.STANDBY):
         if other is not asking and other.phase is Phase.OBSERVING:

@@ -64,7 +64,8 @@ class SupervisorMemory:
     operator's last command to pause (True) or resume (False), and `stopping` why an operator wants
     the run to end. Commands are signed over `nonces`, and `revoked` are the revocations of
     invitations: names, each with a time in ms since 1970. `ticked_s` is the time of the last tick,
-    and `counter` the number of admissions. `promoted` is the standby that was made the syncer last.
+    at first `began_s`, and `counter` the number of admissions. `promoted` is the standby that was
+    made the syncer last.
 
     So that the cost of an event does not grow with the number of members, `here` holds the members
     that have not ended by role, `folded` the names by their lower case, `linked` the names that
@@ -101,7 +102,11 @@ class SupervisorMemory:
     stopping: str | None = None
     promoted: str | None = None
     finished: str | None = None
+    began_s: float = field(init=False)
     actions: list[Action] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.began_s = self.ticked_s
 
     def record(self, entry: Entry) -> None:
         self.actions.append(Record(entry))
