@@ -77,9 +77,9 @@ class StandbyActor(RoleActor[standby.Event]):
         self._worker = worker
         self._rng = rng
         self._hooks = hooks or Hooks()
-        self._stores: deque[standby.Store] = deque()
         self._syncer: Dialer | None = None
         self._syncer_address: str | None = None
+        self._stores: deque[standby.Store] = deque()
         layout = context.layout
         self.state = standby.StandbyState(
             MembershipState(
@@ -143,7 +143,9 @@ class StandbyActor(RoleActor[standby.Event]):
             case sessions.DialSyncer(address):
                 self._dial_syncer(address)
             case standby.Store():
-                self._store(action)
+                self._stores.append(action)
+                if len(self._stores) == 1:
+                    self._store_first()
             case standby.Answer(reason):
                 self._keep(partial(self._hooks.answer, reason))
             case standby.KeepSpec(spec, plan):
@@ -186,14 +188,11 @@ class StandbyActor(RoleActor[standby.Event]):
         link = self._link(self._syncer)
         self.post(standby.SyncerLinked("" if link is None else link.remote))
 
-    def _store(self, store: standby.Store) -> None:
-        """Write a file after those before it."""
-        self._stores.append(store)
-        if len(self._stores) == 1:
-            self._store_first()
-
     def _store_first(self) -> None:
-        """Write a file; as long as the disk fails it is tried again, and nothing is confirmed."""
+        """Write files in their order, since a later one names what an earlier one holds.
+
+        As long as the disk fails the first one is tried again, and nothing is confirmed.
+        """
         store = self._stores[0]
         piece = store.piece
 
@@ -212,8 +211,8 @@ class StandbyActor(RoleActor[standby.Event]):
         def done(digest: str) -> None:
             if self.ref.stopped:
                 return
-            self._stores.popleft()
             self.post(standby.Stored(store, digest))
+            self._stores.popleft()
             if self._stores:
                 self._store_first()
 

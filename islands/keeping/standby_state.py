@@ -163,6 +163,7 @@ class StandbyState:
         self._gone_s: float | None = None
         self._asked = False
         self._asking = False
+        self._evicted: messages.Evicted | None = None
         self._actions: list[Action] = []
 
     @property
@@ -222,8 +223,10 @@ class StandbyState:
 
     def _on_message(self, message: object, now_s: float) -> None:
         match message:
-            case messages.Joined() if self._asking:
-                self._actions.append(Promote(SYNCER))
+            case messages.Joined(incarnation=given) if self._asking:
+                held = self.membership.incarnation
+                if held is not None and given > held:  # else it is its admission, once more
+                    self._actions.append(Promote(SYNCER))
             case messages.Joined(syncers=syncers):
                 if self.membership.on_joined(message):
                     self._dial(syncers)
@@ -234,9 +237,11 @@ class StandbyState:
             case messages.Refused(_, reason, retry=False) if self.membership.incarnation is None:
                 failed = not reason.startswith(messages.RUN_OVER)
                 self._actions.append(sessions.Exit(f"refused: {reason}", failed))
-            case messages.Evicted() if not self._asking:  # else it is evicted as it is promoted
-                if self.membership.on_evicted(message):
-                    self._show_life(now_s)
+            case messages.Evicted(incarnation=ended):
+                if ended == self.membership.incarnation and self.membership.syncer_up:
+                    self._actions.append(sessions.DropSyncerLink("another may be the syncer now"))
+                self._evicted = message
+                self._unless_asking(now_s)
             case messages.MembershipChanged(revoked=revoked) if revoked:
                 self._actions.append(KeepRevoked(dict(revoked)))
             case messages.Stop(reason):
@@ -329,6 +334,8 @@ class StandbyState:
                 "it has not copied all of the run since it was started, so what it has may be old; "
                 "python -m islands.syncer goes on with that in its folder"
             )
+        elif member.supervisor_up and member.incarnation is None:
+            self._no("the supervisor has not admitted this standby yet")
         elif member.supervisor_up:
             self._asking = True
             self._actions.append(sessions.ToSupervisor(self._claim()))
@@ -349,8 +356,17 @@ class StandbyState:
             takes_over=self.follows,
         )
 
+    def _unless_asking(self, now_s: float) -> None:
+        """Ask for admission once more, unless it may have been evicted as it was promoted."""
+        ended = None if self._asking else self._evicted
+        if ended is not None:
+            self._evicted = None
+            if self.membership.on_evicted(ended):
+                self._show_life(now_s)
+
     def _refused(self, reason: str, now_s: float) -> None:
         self._asking = False
+        self._unless_asking(now_s)
         self._gone_s = now_s if self._gone_s is not None else None
         self._no(reason)
 

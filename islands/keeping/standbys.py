@@ -75,7 +75,7 @@ class _Standby:
     newest: int = -1
     waiting: deque[_Content] = field(default_factory=deque)
     at: int = 0
-    next: Piece | None = None
+    unsent: Piece | None = None
     sent: int = 0
     confirmed: int = 0
     ends: deque[tuple[int, int]] = field(default_factory=deque)
@@ -87,11 +87,16 @@ class _Standby:
 
     def wait_for(self, content: _Content) -> None:
         """Send a file later, in place of an older one of its name that has not been begun."""
-        for older in list(self.waiting)[self.at > 0 or self.next is not None :]:
+        for older in list(self.waiting)[self.at > 0 or self.unsent is not None :]:
             if name_of(older.file) == name_of(content.file):
                 self.waiting.remove(older)
                 older.source.close()
         self.waiting.append(content)
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether nothing is under way, though more is to be sent: a link may have had no room."""
+        return self.sent == self.confirmed and (self.behind or bool(self.waiting))
 
     def next_piece(self) -> Piece | None:
         """Return the next piece, if one more may be under way; the same one until it is `passed`.
@@ -99,10 +104,10 @@ class _Standby:
         Raises:
             DiskError: the file cannot be read.
         """
-        if self.next is not None:
-            return self.next
         if not self.waiting or self.sent - self.confirmed >= WINDOW:
             return None
+        if self.unsent is not None:
+            return self.unsent
         content = self.waiting[0]
         payload = bytearray(min(RECORD_PIECE_BYTES, content.source.size - self.at))
         if content.source.read_into(memoryview(payload)) < len(payload):
@@ -115,12 +120,12 @@ class _Standby:
             size_bytes=content.source.size,
             left=content.left,
         )
-        self.next = piece, (memoryview(payload),)
-        return self.next
+        self.unsent = piece, (memoryview(payload),)
+        return self.unsent
 
     def passed(self, piece: RecordPiece, size_bytes: int) -> None:
         """Count a piece that was sent."""
-        self.next, self.sent, self.at = None, piece.number, self.at + size_bytes
+        self.sent, self.at, self.unsent = piece.number, self.at + size_bytes, None
         if self.at == piece.size_bytes:
             self.waiting.popleft().source.close()
             self.at = 0
@@ -194,7 +199,7 @@ class Standbys(Follower):
 
     @property
     def wanted(self) -> bool:
-        return any(each.behind and each.idle for each in self._standbys.values())
+        return any(each.stands_still for each in self._standbys.values())
 
     # --- on the loop ----------------------------------------------------------------------------
 

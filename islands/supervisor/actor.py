@@ -143,7 +143,6 @@ class SupervisorActor(RoleActor[events.Event]):
             self.now_s(),
             Nonces(secrets.token_bytes(32)),
             self._revoked,
-            began_s=self.now_s(),
             own_syncer=self._own_syncer,
             promoted=None if promoted is None else promoted.metadata.decode(),
         )

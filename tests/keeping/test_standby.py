@@ -45,6 +45,7 @@ from islands.protocol.errors import DiskError, UserError
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role
 from islands.protocol.membership import Credentials, MembershipState
 from islands.protocol.messages.membership import (
+    Evicted,
     HeartbeatAck,
     Join,
     Joined,
@@ -81,7 +82,7 @@ class Pair:
         self.dropped: list[str] = []
         self.confirmed = 0
         self.sent: list[RecordPiece] = []
-        self.spoil = False
+        self.spoil = self.no_room = False
         self.room = 1000
         self.wire: list[MessageArrived] = []
         self.standbys = Standbys(waits=waits)
@@ -123,6 +124,8 @@ class Pair:
 
     def _send(self, connection: int, message: object, payload: tuple[memoryview, ...]) -> bool:
         assert connection == CONNECTION
+        if self.no_room:
+            return False
         assert isinstance(message, RecordPiece)
         if len(self.wire) >= self.room:
             return False
@@ -316,6 +319,36 @@ def test_a_file_that_was_changed_on_the_way_is_not_confirmed(tmp_path: Path) -> 
     assert pair.standbys.holds(1)
 
 
+def test_what_a_link_had_no_room_for_is_sent_later(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, waits=True)
+    pair.commit(1)
+    pair.no_room = True
+    pair.link()
+    assert pair.standbys.wanted
+    pair.no_room = False
+    pair.look()
+    pair.deliver()
+    assert pair.standbys.holds(1)
+    assert not pair.standbys.wanted
+
+
+def test_records_of_one_number_that_two_syncers_wrote_are_told_apart(tmp_path: Path) -> None:
+    pair, other = Pair(tmp_path / "one"), Pair(tmp_path / "other")
+    for each, value in ((pair, 1), (other, 2)):
+        each.commit(value)
+        each.link()
+        each.deliver()
+    held = dict(other.state.held)
+    assert held.keys() == pair.state.held.keys()
+    other.lose()
+    pair.state.held = held
+    pair.standbys.lost(CONNECTION)
+    pair.sent.clear()
+    pair.handle(SyncerLinked("syncer"))
+    pair.handle(MessageArrived(FOLLOWED))
+    assert {piece.file for piece in pair.sent} == {*held}
+
+
 def lies() -> Iterator[tuple[str, RecordPiece, bytes]]:
     fair = RecordPiece(1, "metadata.a.safetensors", 1, 0, 10)
     yield "named", replace(fair, file="../key"), b"0123456789"
@@ -431,6 +464,34 @@ def test_a_link_that_comes_back_ends_the_wait() -> None:
     seat.handle(SyncerGone(), 1004.5)
     assert seat.tick(1009.0) == []
     claim(seat.tick(1009.5))
+
+
+def test_an_admission_that_comes_twice_is_no_promotion() -> None:
+    seat = Seat()
+    seat.handle(SyncerGone(), 10.0)
+    claim(seat.tick(11.0, asked=True))
+    assert seat.handle(MessageArrived(JOINED)) == []
+
+
+def test_one_that_was_evicted_claims_nothing_before_it_is_admitted_again() -> None:
+    seat = Seat()
+    seat.handle(SyncerGone(), 10.0)
+    (join,) = seat.handle(MessageArrived(Evicted(LearnerName("sb"), ME, "another was promoted")))
+    assert isinstance(join, sessions.ToSupervisor)
+    found = seat.tick(11.0, asked=True)
+    assert No("the supervisor has not admitted this standby yet") in found
+
+
+def test_a_refusal_after_an_eviction_has_it_ask_for_admission() -> None:
+    seat = Seat()
+    seat.handle(SyncerGone(), 10.0)
+    claim(seat.tick(11.0, asked=True))
+    evicted = Evicted(LearnerName("sb"), ME, "another was promoted")
+    assert seat.handle(MessageArrived(evicted)) == []
+    join, _ = seat.handle(MessageArrived(Refused("sb", "it goes on with 'sb2'", retry=True)))
+    assert isinstance(join, sessions.ToSupervisor)
+    assert isinstance(join.message, Join)
+    assert join.message.role is Role.STANDBY
 
 
 def test_a_copy_of_another_syncer_is_not_whole() -> None:

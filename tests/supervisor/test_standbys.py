@@ -82,7 +82,11 @@ def test_no_standby_takes_over_as_a_supervisor_has_just_begun() -> None:
 
 def test_a_silent_syncer_is_evicted_as_another_takes_over() -> None:
     run = Run()
-    run.desk.wait(3, *(beat(Role.STANDBY, *each) for each in run.standbys.items()))
+    standbys = [beat(Role.STANDBY, *each) for each in run.standbys.items()]
+    run.desk.wait(3, *standbys)
+    assert run.claim(ONE).startswith("this supervisor has begun just now")
+    run.desk.wait(30, beat(Role.SYNCER, OLD, run.old), *standbys)
+    run.desk.wait(3, *standbys)
     assert run.desk.status(OLD) is Status.SUSPECT
     assert run.claim(ONE) == ""
     assert run.desk.status(OLD) is Status.EVICTED

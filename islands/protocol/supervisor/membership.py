@@ -118,8 +118,8 @@ def on_join(memory: SupervisorMemory, event: events.JoinArrived, now_s: float) -
     ):
         memory.drained.pop(join.name, None)  # a new process of this name was started on purpose
     if join.takes_over:
-        for silent in memory.present(Role.SYNCER):
-            end(memory, silent, Status.EVICTED, f"{join.name}, a standby, was promoted")
+        for other in (*memory.present(Role.SYNCER), *memory.present(Role.STANDBY)):
+            end(memory, other, Status.EVICTED, f"{join.name}, a standby, was promoted")
         memory.promoted = join.name
         memory.record(member_entries.Promoted(join.name, join.takes_over))
         memory.actions.append(actions.KeepPromoted(join.name))
@@ -226,7 +226,8 @@ def _passed_over(memory: SupervisorMemory, join: messages.Join, now_s: float) ->
 
     A standby takes over only while no syncer lives, and only with a copy of the journal that
     counts: that of the standby promoted last, or of the first syncer if there was no promotion. Of
-    several standbys it is one that has the newest copy, once none follows the syncer any more.
+    several standbys it is one that has the newest copy, once none follows the syncer any more. A
+    supervisor that has begun knows after one eviction timeout who lives.
     """
     if join.role is Role.STANDBY and memory.promoted == join.name:
         return (

@@ -6,7 +6,6 @@ The rules are functions over it: each is registered for its event or its message
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from math import inf
 
 from islands.protocol.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.protocol.messages.membership import Member, MembershipChanged
@@ -101,11 +100,14 @@ class SupervisorMemory:
     spec_sent: dict[int, None] = field(default_factory=dict)
     paused: bool | None = None
     stopping: str | None = None
-    began_s: float = -inf
     own_syncer: bool = False
     promoted: str | None = None
     finished: str | None = None
+    began_s: float = field(init=False)
     actions: list[Action] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.began_s = self.ticked_s
 
     def record(self, entry: Entry) -> None:
         self.actions.append(Record(entry))

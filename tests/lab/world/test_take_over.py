@@ -134,10 +134,25 @@ def test_a_syncer_that_restarts_tells_nobody_what_its_standby_lacks() -> None:
         await asyncio.sleep(2.0)
         await taken_over(world, lost=True)
 
-    world = played(restart_alone)
+    world = played(restart_alone, wanted=Wanted(1, None))
     promises_kept(world)
     again = entries(world, "started", SYNCER)[1]
     assert again["sequence"] > entries(world, "started", FIRST)[0]["sequence"]
+
+
+def test_a_copy_is_whole_though_its_disk_was_full_for_a_while() -> None:
+    """What was written meanwhile waits, and what comes after it waits, too."""
+
+    async def fill(world: World) -> None:
+        world.disks[FIRST].spoil(full=True)
+        await until(lambda: bool(entries(world, "disk", FIRST)))
+        world.disks[FIRST].spoil()
+        await asyncio.sleep(0.5)
+        await taken_over(world, lost=True)
+
+    world = played(fill)
+    promises_kept(world)
+    assert merged_by(world, FIRST)
 
 
 def test_a_supervisor_that_restarts_does_not_recognise_the_old_syncer() -> None:
