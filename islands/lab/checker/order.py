@@ -145,18 +145,28 @@ def journal_comes_first(history: History, _limits: Limits) -> Iterator[str]:
 
 
 def checkpoints_are_moments(history: History, _limits: Limits) -> Iterator[str]:
-    """A checkpoint with a manifest is whole, holds what its record made durable, and balances."""
-    epoch, versions = 0, dict[int, str]()
-    marks: dict[int, dict[int, str]] = {}
+    """A checkpoint with a manifest is whole, holds what its record made durable, and balances.
+
+    One of a syncer in whose place a standby has gone on meanwhile is a moment of its own journal.
+    """
+    owned = {id(entry) for _, _, entry in history.owned}
+    epochs, holds = dict[str, int](), dict[str, dict[int, str]]()
+    marks: dict[str, dict[int, dict[int, str]]] = {"": {}}
     moments: dict[Pair, dict[int, str]] = {}
-    for _, _, entry in history.owned:
+    promoted = any(isinstance(entry, Promoted) for _, _, entry in history.lines)
+    for _, actor, entry in history.lines if promoted else history.owned:
+        own = marks.setdefault(actor, {})
         if isinstance(entry, Started) and entry.sequence is not None:
-            epoch = entry.epoch
-            versions = dict(marks.get(entry.sequence, {})) if entry.resumed else {}
+            epochs[actor] = entry.epoch
+            resumed = own.get(entry.sequence, marks[""].get(entry.sequence, {}))
+            holds[actor] = dict(resumed) if entry.resumed else {}
         elif isinstance(entry, round_entries.Journal):
+            versions = holds.setdefault(actor, {})
             if entry.fragment is not None:
                 versions[entry.fragment] = entry.version
-            marks[entry.sequence] = moments[epoch, entry.sequence] = dict(versions)
+            own[entry.sequence] = moments[epochs.get(actor, 0), entry.sequence] = dict(versions)
+            if id(entry) in owned:
+                marks[""][entry.sequence] = own[entry.sequence]
     for _, _, kept in history.lines:
         if not isinstance(kept, Kept):
             continue

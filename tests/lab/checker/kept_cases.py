@@ -1,6 +1,8 @@
 """Cases of checkpoints: that they are whole, one moment of the run, and stay."""
 
 from islands.lab.checker import order
+from islands.protocol.identities import SUPERVISOR
+from islands.protocol.tape.member_entries import Promoted
 from islands.protocol.tape.process_entries import Checkpointed
 from islands.protocol.tape.round_entries import Row
 from islands.protocol.tape.simulation_entries import Kept
@@ -45,6 +47,11 @@ ARE_MOMENTS = by(
     truth(
         "a run that begins anew has a beginning of its own",
         *(*MOMENTS, began(2), wrote(1, 0, "2.0"), held(1, "2.0", epoch=2)),
+    ),
+    truth(
+        "one of a syncer whose standby goes on is a moment of its own",
+        *(*MOMENTS, (SUPERVISOR, Promoted(SPARE, SYNCER)), resumed(9, 4, SPARE)),
+        *(wrote(5, 0, "1.2"), held(5, "1.2", "1.0")),
     ),
     lie("checkpoint 1-3 is not whole: it lacks a file", *MOMENTS, held(3, fault="it lacks a file")),
     lie("checkpoint 1-3 holds 1.0, 1.0, which are no moment", *MOMENTS, held(3, "1.0", "1.0")),
