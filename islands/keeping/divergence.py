@@ -6,7 +6,7 @@ that were not too high, m is the median, and q what nine in ten are below. A los
 above the largest of
 
     m + 2·|m|              three times the median; of a negative loss, as far above it
-    m + 5·(q − m)          what the noise of few learners, or a loss that falls, does not reach
+    m + 4·(q − m)          what the noise of few learners, or a loss that falls, does not reach
     m + (b − m)/10         a tenth of what the run has gained since it began at b: a loss that is
                            next to 0 may well be ten times another such loss
 
@@ -15,7 +15,7 @@ row, the loss was too high or no number. Second: most learners have begun again 
 losses were no numbers, each without `well_steps` healthy steps in between. The syncer ends a run
 whose learners all do that three times (`protocol/syncer/timeouts.py`).
 
-Before `LEAST` looks the limit is eight times the highest loss, if all were above 0. A run whose
+Before `LEAST` looks the limit is three times the highest loss, if all were above 0. A run whose
 loss never was a number is left to the syncer. One learner whose device is broken is a small part of
 the mean, or none.
 
@@ -35,8 +35,7 @@ LEAST = 16
 
 HIGH_LEAST = 8
 TIMES = 3
-EARLY_TIMES = 8
-NOISE = 5
+NOISE = 4
 GAINED_SHARE = 10
 RELAPSES = 2
 UNKNOWN = -1
@@ -90,7 +89,7 @@ class DivergenceWatch:
     def limit(self) -> float:
         """Above this a loss is too high."""
         if len(self._usual) < LEAST:
-            return EARLY_TIMES * max(self._usual) if self._usual and min(self._usual) > 0 else inf
+            return TIMES * max(self._usual) if self._usual and min(self._usual) > 0 else inf
         usual = median_low(self._usual)
         highest = sorted(self._usual)[len(self._usual) * 9 // 10]
         return usual + max(

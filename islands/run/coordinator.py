@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from islands.actors.epochs import epoch_disk, newest_epoch
 from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Context
-from islands.files.run_files import FINAL_FILE, KEY_FILE, SUMMARY_FILE, TAPE_FILE
+from islands.files.run_files import FINAL_FILE, KEY_FILE, STANDBY_FILE, SUMMARY_FILE
 from islands.files.slots import Slots
 from islands.files.whole_files import replace_file
 from islands.keeping.copies import copies_of
@@ -281,7 +281,9 @@ class Coordinator:
             earlier: HubAddress | None = read_hub_address(self.settings.folder)
         except errors.UserError as error:
             earlier = None
-            if self.claim.resumed and (self.settings.folder / TAPE_FILE).exists():
+            folder = self.settings.folder  # a new folder, or a standby's, had no hub before
+            had_hub = (folder / "processes").exists() and not (folder / STANDBY_FILE).exists()
+            if self.claim.resumed and had_hub:
                 runtime.say(
                     f"{error.args[0].partition(';')[0]}, so nobody knows where the last start was"
                 )

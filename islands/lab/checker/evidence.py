@@ -80,7 +80,8 @@ class Limits:
     Values may be sent `to_contributors` alone, the tape may have to show the end of the run
     (`must_finish`), and rounds may ask all that are eligible (`paced`), or wait for all of like
     speed while no adoption discards work and a base may be a version behind (`awaits`). After
-    `report_late_s` the syncer knows what a learner recorded.
+    `report_late_s` the syncer knows what a learner recorded. A tape tells what became of
+    checkpoints only where those in the store are `listed`.
     """
 
     fragment_elements: tuple[int, ...]
@@ -97,6 +98,7 @@ class Limits:
     paced: bool = False
     awaits: bool = False
     report_late_s: float = 0.0
+    listed: bool = True
 
     @classmethod
     def of(

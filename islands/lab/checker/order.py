@@ -178,7 +178,7 @@ def checkpoints_are_moments(history: History, _limits: Limits) -> Iterator[str]:
             yield f"checkpoint {kept.name}: its ledger does not balance"
 
 
-def checkpoints_stay(history: History, _limits: Limits) -> Iterator[str]:
+def checkpoints_stay(history: History, limits: Limits) -> Iterator[str]:
     """The newest checkpoint that was reported is in the end in the store, or a newer one."""
     reported = found = 0, 0
     looked_s = -1.0
@@ -188,7 +188,7 @@ def checkpoints_stay(history: History, _limits: Limits) -> Iterator[str]:
         elif isinstance(entry, Kept):
             found = max(found, _age(entry.name)) if at_s == looked_s else _age(entry.name)
             looked_s = at_s
-    if found < reported:
+    if limits.listed and found < reported:
         yield f"checkpoint {reported} was reported, and the newest in the store is {found}"
 
 

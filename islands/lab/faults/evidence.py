@@ -159,7 +159,7 @@ def limits_of(spec: RunSpec, plan: RunPlan, learners: Iterable[str]) -> Limits:
     as much.
     """
     settings = spec.settings
-    return Limits.of(
+    limits = Limits.of(
         dataclasses.replace(settings, budget_tokens=None),
         plan.layout,
         batch_tokens=dict.fromkeys(learners, BATCH_TOKENS) if spec.task == SLEEPING else {},
@@ -167,3 +167,4 @@ def limits_of(spec: RunSpec, plan: RunPlan, learners: Iterable[str]) -> Limits:
         mailbox_most=MAILBOX_MOST,
         late_s=settings.timing.scaled(settings.timing.evict_s),
     )
+    return dataclasses.replace(limits, listed=False)
