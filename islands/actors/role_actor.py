@@ -17,9 +17,10 @@ from msgspec.structs import replace
 
 from islands.files.tape_writing import Tape
 from islands.layout.leaves import Layout
-from islands.protocol.errors import InvariantError, IslandsError
+from islands.protocol.errors import InvariantError, IslandsError, RefusedError
 from islands.protocol.messages.control import Note
 from islands.protocol.messages.membership import TEXTS_MAX
+from islands.protocol.sessions import Exit
 from islands.protocol.settings.run import REDIAL_LONGEST_S, RunSettings
 from islands.protocol.tape.entry import Entry, Notable
 from islands.protocol.tape.process_entries import Failed, KeptOut, Refused
@@ -52,6 +53,10 @@ CAUSED_BY_PEERS = (Refused, KeptOut)
 """Entries that any peer with the token can cause at will."""
 
 ENTRIES_PER_S = 20
+
+
+def ignored(*_: object) -> None:
+    """The default of a callback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +194,13 @@ class RoleActor(Actor[T]):
             self._notes.append(Note(entry.kind, msgspec.json.encode(noted(entry)).decode()))
             self._send_notes()
 
+    @property
+    def supervisor_link(self) -> Link | None:
+        """The open link to the supervisor, if there is one."""
+        return None if self._to_supervisor is None else self._to_supervisor.link
+
     def _send_notes(self) -> None:
-        link = None if self._to_supervisor is None else self._to_supervisor.link
-        while self._notes and self.send(link, self._notes[0]):
+        while self._notes and self.send(self.supervisor_link, self._notes[0]):
             self._notes.popleft()
 
     def send(
@@ -220,6 +229,42 @@ class RoleActor(Actor[T]):
             if not isinstance(body, Note):
                 self.record(Failed(str(error)))
             raise
+
+
+class MemberActor(RoleActor[T]):
+    """An actor with two sessions: with the supervisor, and with the syncer that this one names.
+
+    `exit` says why it ends, once its state has decided so.
+    """
+
+    def __init__(self, name: str, context: Context) -> None:
+        super().__init__(name, context)
+        self.exit: Exit | None = None
+        self._to_syncer: Dialer | None = None
+        self._syncer_address: str | None = None
+
+    async def on_stop(self, reason: str) -> None:
+        await super().on_stop(reason)
+        if self.exit is not None and self.exit.failed:
+            raise RefusedError(self.exit.reason)
+
+    @property
+    def syncer_link(self) -> Link | None:
+        """The open link to the syncer, if there is one."""
+        return None if self._to_syncer is None else self._to_syncer.link
+
+    def dial_syncer(self, address: str, dial: Callable[[str], Dialer]) -> None:
+        """Have the session with the syncer at this address from now on."""
+        if address == self._syncer_address:
+            return
+        if self._to_syncer is not None:
+            self._to_syncer.stop("the syncer moved")
+        self._syncer_address, self._to_syncer = address, dial(address)
+
+    def drop_syncer_link(self, reason: str) -> None:
+        """Close the link to the syncer; the session opens another."""
+        if (link := self.syncer_link) is not None:
+            link.close(reason)
 
 
 def plainly(entry: Entry) -> Entry:

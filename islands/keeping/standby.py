@@ -9,14 +9,14 @@ from functools import partial
 from typing import assert_never
 
 from islands.actors.ports import Worker
-from islands.actors.role_actor import Context, RoleActor
+from islands.actors.role_actor import Context, MemberActor, ignored
 from islands.files.disk import Disk
 from islands.files.slots import Slots
 from islands.files.tensor_files import HEADER_BYTES_MAX
 from islands.keeping import standby_state as standby
 from islands.layout.leaves import VALUE_BYTES, Layout
 from islands.protocol import sessions
-from islands.protocol.errors import DiskError, IslandsError, RefusedError
+from islands.protocol.errors import DiskError, IslandsError
 from islands.protocol.identities import LearnerName, Role
 from islands.protocol.membership import Credentials, MembershipState
 from islands.protocol.tape import process_entries
@@ -24,14 +24,9 @@ from islands.syncer.journal import DISK_RETRY_S, METADATA, fragment_names
 from islands.syncer.workers import attempt
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
-from messaging.links.link import Link
 
 ARRAYS_MAX = 8
 """Most arrays of a fragment's size in a record: its value, and an outer optimizer's state."""
-
-
-def ignored(*_: object) -> None:
-    """The default of a callback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +46,7 @@ class Hooks:
     revoked: Callable[[dict[str, int]], object] = ignored
 
 
-class StandbyActor(RoleActor[standby.Event]):
+class StandbyActor(MemberActor[standby.Event]):
     """One start of a standby, which closes its disk and its worker as it ends.
 
     `address` is where it would listen. `promoted` is what it goes on as, if it does.
@@ -71,14 +66,11 @@ class StandbyActor(RoleActor[standby.Event]):
         hooks: Hooks | None = None,
     ) -> None:
         super().__init__(name, context)
-        self.exit: sessions.Exit | None = None
         self.promoted: str | None = None
         self._disk, self._slots = disk, Slots(disk)
         self._worker = worker
         self._rng = rng
         self._hooks = hooks or Hooks()
-        self._syncer: Dialer | None = None
-        self._syncer_address: str | None = None
         self._stores: deque[standby.Store] = deque()
         layout = context.layout
         self.state = standby.StandbyState(
@@ -112,11 +104,6 @@ class StandbyActor(RoleActor[standby.Event]):
         for action in self.state.handle(message, now_s=self.now_s()):
             self._perform(action)
 
-    async def on_stop(self, reason: str) -> None:
-        await super().on_stop(reason)
-        if self.exit is not None and self.exit.failed:
-            raise RefusedError(self.exit.reason)
-
     def release(self) -> None:
         self._worker.close()
         self._disk.close()
@@ -132,16 +119,14 @@ class StandbyActor(RoleActor[standby.Event]):
     def _perform(self, action: standby.Action) -> None:
         match action:
             case sessions.ToSupervisor(message):
-                self.send(self._link(self._to_supervisor), message)
+                self.send(self.supervisor_link, message)
             case sessions.ToSyncer(message):
-                self.send(self._link(self._syncer), message)
+                self.send(self.syncer_link, message)
             case sessions.DropSyncerLink(reason):
                 self.record(process_entries.KeptOut(self.state.follows, "RecordPiece", reason))
-                link = self._link(self._syncer)
-                if link is not None:
-                    link.close(reason)
+                self.drop_syncer_link(reason)
             case sessions.DialSyncer(address):
-                self._dial_syncer(address)
+                self.dial_syncer(address, self._session)
             case standby.Store():
                 self._stores.append(action)
                 if len(self._stores) == 1:
@@ -170,13 +155,8 @@ class StandbyActor(RoleActor[standby.Event]):
         except IslandsError as error:
             self.fail("the run", error)
 
-    def _dial_syncer(self, address: str) -> None:
-        if address == self._syncer_address:
-            return
-        if self._syncer is not None:
-            self._syncer.stop("the syncer moved")
-        self._syncer_address = address
-        self._syncer = self.dial(
+    def _session(self, address: str) -> Dialer:
+        return self.dial(
             address,
             self._rng,
             opened=self._on_syncer_link,
@@ -185,7 +165,7 @@ class StandbyActor(RoleActor[standby.Event]):
         )
 
     def _on_syncer_link(self) -> None:
-        link = self._link(self._syncer)
+        link = self.syncer_link
         self.post(standby.SyncerLinked("" if link is None else link.remote))
 
     def _store_first(self) -> None:
@@ -217,10 +197,6 @@ class StandbyActor(RoleActor[standby.Event]):
                 self._store_first()
 
         attempt(self._worker, write, done=done, failed=failed)
-
-    @staticmethod
-    def _link(dialer: Dialer | None) -> Link | None:
-        return None if dialer is None else dialer.link
 
     def _receive(self, envelope: Envelope) -> None:
         self.post(standby.MessageArrived(envelope.body, envelope.payload))

@@ -217,7 +217,6 @@ class Standbys(Follower):
             if standby.idle and newest is not None:
                 standby.newest = newest
             self._send(connection)
-        self._peers.confirm()
 
     def receive(self, connection: int, message: Follow | PieceHeld) -> None:
         if isinstance(message, Follow) and connection in self._standbys:

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from islands.actors.ports import Worker
 from islands.actors.published_values import PublishedValues, Taken
-from islands.actors.role_actor import Context, RoleActor
+from islands.actors.role_actor import Context, MemberActor
 from islands.learner.compute import (
     CheckpointWritten,
     Compute,
@@ -24,7 +24,6 @@ from islands.learner.gossip import GossipPort
 from islands.learner.moments import CheckpointFile
 from islands.numerics.error_feedback import ErrorFeedback
 from islands.protocol import sessions
-from islands.protocol.errors import RefusedError
 from islands.protocol.gossip.actions import GossipAction
 from islands.protocol.gossip.gossip import Gossip
 from islands.protocol.identities import LearnerName, Phase, Ticket
@@ -45,7 +44,7 @@ from messaging.links.link import Lane, Link
 Item = events.Event | ComputeEvent
 
 
-class LearnerActor(RoleActor[Item]):
+class LearnerActor(MemberActor[Item]):
     """The actor of one learner, whose name is unique in the run.
 
     `say` receives sentences for the person at the terminal; `kept` is the checkpoint in which an
@@ -67,16 +66,12 @@ class LearnerActor(RoleActor[Item]):
         who, fragments = LearnerName(name), len(layout.fragments)
         checkpoint = None if kept is None else kept.find()
         self.state = LearnerState(settings, who, layout.fingerprint, fragments, checkpoint)
-        self.exit: sessions.Exit | None = None
         self._compute = compute
         self._worker = worker
         self._rng = rng
         self._say = say
         self._kept = kept
         self._narrator = Narrator()
-        self._supervisor: Dialer | None = None
-        self._syncer: Dialer | None = None
-        self._syncer_address: str | None = None
         self._greeted: Link | None = None
         schedule = self.state.schedule
         self._gossip: GossipPort | None = None
@@ -105,7 +100,7 @@ class LearnerActor(RoleActor[Item]):
         return others + sum(session.bytes_received for session in self._sessions)
 
     async def on_start(self) -> None:
-        self._supervisor = self._session(
+        self._session(
             self.context.supervisor, self._from_supervisor, sessions.SupervisorLinkChanged
         )
         if self._gossip is not None:
@@ -137,11 +132,6 @@ class LearnerActor(RoleActor[Item]):
             case _:
                 self._handle(message)
 
-    async def on_stop(self, reason: str) -> None:
-        await super().on_stop(reason)
-        if self.exit is not None and self.exit.failed:
-            raise RefusedError(self.exit.reason)
-
     def release(self) -> None:
         self._compute.stop()
         self._worker.close()
@@ -170,7 +160,7 @@ class LearnerActor(RoleActor[Item]):
         if not self.context.reports or not self._figures.steps:
             return False
         figures = self._figures.message(bytes_up=self.bytes_up, bytes_down=self.bytes_down)
-        return self.send(self._link(self._supervisor), figures)
+        return self.send(self.supervisor_link, figures)
 
     def _send_last_figures(self) -> None:
         """Send new figures once finished: the hub may end before the next heartbeat."""
@@ -208,18 +198,19 @@ class LearnerActor(RoleActor[Item]):
             case sessions.ToSupervisor(message):
                 if isinstance(message, Leave):
                     self._send_figures()  # after Leave they would belong to no incarnation
-                self.send(self._link(self._supervisor), message)
+                self.send(self.supervisor_link, message)
             case sessions.ToSyncer(message):
                 if isinstance(message, training.Progress | training.Hello):
                     report = message.progress if isinstance(message, training.Hello) else message
                     self.record(reported(report))
                 self._send_up(message)
             case sessions.DialSyncer(address):
-                self._dial_syncer(address)
+                dial = partial(
+                    self._session, receive=self._from_syncer, changed=sessions.SyncerLinkChanged
+                )
+                self.dial_syncer(address, dial)
             case sessions.DropSyncerLink(reason):
-                link = self._link(self._syncer)
-                if link is not None:
-                    link.close(reason)
+                self.drop_syncer_link(reason)
             case actions.Contribute():
                 self._contribute(action)
             case actions.SettleFeedback() | actions.ResetFeedback():
@@ -259,18 +250,6 @@ class LearnerActor(RoleActor[Item]):
         if isinstance(action, actions.ResetMoments):
             self.record(learner_entries.MomentsReset())
 
-    @staticmethod
-    def _link(dialer: Dialer | None) -> Link | None:
-        return None if dialer is None else dialer.link
-
-    def _dial_syncer(self, address: str) -> None:
-        if address == self._syncer_address:
-            return
-        if self._syncer is not None:
-            self._syncer.stop("the syncer moved")
-        self._syncer_address = address
-        self._syncer = self._session(address, self._from_syncer, sessions.SyncerLinkChanged)
-
     def _session(
         self,
         address: str | tuple[str, ...],
@@ -289,7 +268,7 @@ class LearnerActor(RoleActor[Item]):
 
     def _contribute(self, action: actions.Contribute) -> None:
         """Send the snapshot that the state chose; the worker encodes it and computes its digest."""
-        message, link = action.message, self._link(self._syncer)
+        message, link = action.message, self.syncer_link
         ticket, on_host = message.ticket, self.context.settings.precision.on_host
         precision = Precision(message.precision)
 
@@ -305,7 +284,7 @@ class LearnerActor(RoleActor[Item]):
             complete = replace(message, digest=computed)
             if on_host:
                 self.post(events.ContributionEncoded(ticket, message.fragment, precision, payload))
-            same = link is self._link(self._syncer)
+            same = link is self.syncer_link
             topic = f"contribution-{message.fragment}"
             before = self._queued.get(message.fragment)
             self._queued[message.fragment] = ticket
@@ -381,7 +360,7 @@ class LearnerActor(RoleActor[Item]):
     ) -> bool:
         """Send to the syncer, or through it to a peer, on the bulk lane if there is a payload."""
         lane = Lane.BULK if payload else Lane.CONTROL
-        link = self._link(self._syncer)
+        link = self.syncer_link
         if isinstance(message, training.Hello):
             self._greeted = link
         elif link is not self._greeted:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import assert_never
 
 import numpy as np
@@ -9,19 +10,18 @@ from numpy.typing import NDArray
 
 from islands.actors.ports import Worker
 from islands.actors.published_values import PublishedValues
-from islands.actors.role_actor import Context, RoleActor
+from islands.actors.role_actor import Context, MemberActor
 from islands.model.evaluation import EvaluateValues, Figures, Judged, attempt
 from islands.protocol import sessions
-from islands.protocol.errors import IslandsError, RefusedError
+from islands.protocol.errors import IslandsError
 from islands.protocol.messages.training import FragmentUpdate
 from islands.protocol.observer import state as observer
 from islands.protocol.tape.process_entries import Evaluation, EvaluationFailed
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
-from messaging.links.link import Link
 
 
-class ObserverActor(RoleActor[observer.Event]):
+class ObserverActor(MemberActor[observer.Event]):
     """The actor of one observer, whose name is unique in the run.
 
     `worker` takes in updates, and `evaluator` runs `evaluate` on one flat value per fragment, which
@@ -52,7 +52,6 @@ class ObserverActor(RoleActor[observer.Event]):
             len(layout.fragments),
             interval_s=interval_s,
         )
-        self.exit: sessions.Exit | None = None
         self._worker = worker
         self._evaluator = evaluator
         self._evaluate = evaluate
@@ -60,15 +59,11 @@ class ObserverActor(RoleActor[observer.Event]):
         self._failed = failed
         self._last_failure = ""
         self._rng = rng
-        self._supervisor: Dialer | None = None
-        self._syncer: Dialer | None = None
-        self._syncer_address: str | None = None
         self._values: dict[int, NDArray[np.float32]] = {}
         self._published = PublishedValues(layout, context.settings.update_precision)
 
     async def on_start(self) -> None:
-        supervisor = self.context.supervisor
-        self._supervisor = self._session(supervisor, sessions.SupervisorLinkChanged)
+        self._session(self.context.supervisor, sessions.SupervisorLinkChanged)
         self._tick_later()
 
     async def on_message(self, message: observer.Event) -> None:
@@ -76,11 +71,6 @@ class ObserverActor(RoleActor[observer.Event]):
             self._tick_later()
         for action in self.state.handle(message, now_s=self.now_s()):
             self._perform(action)
-
-    async def on_stop(self, reason: str) -> None:
-        await super().on_stop(reason)
-        if self.exit is not None and self.exit.failed:
-            raise RefusedError(self.exit.reason)
 
     def release(self) -> None:
         """Stop the workers' threads, and free the values: the hub that it was in lives on."""
@@ -109,19 +99,14 @@ class ObserverActor(RoleActor[observer.Event]):
     def _perform(self, action: observer.Action) -> None:
         match action:
             case sessions.ToSupervisor(message):
-                self.send(self._link(self._supervisor), message)
+                self.send(self.supervisor_link, message)
             case sessions.ToSyncer(message):
-                self.send(self._link(self._syncer), message)
+                self.send(self.syncer_link, message)
             case sessions.DropSyncerLink(reason):
-                link = self._link(self._syncer)
-                if link is not None:
-                    link.close(reason)
+                self.drop_syncer_link(reason)
             case sessions.DialSyncer(address):
-                if address != self._syncer_address:
-                    if self._syncer is not None:
-                        self._syncer.stop("the syncer moved")
-                    self._syncer_address = address
-                    self._syncer = self._session(address, sessions.SyncerLinkChanged)
+                dial = partial(self._session, changed=sessions.SyncerLinkChanged)
+                self.dial_syncer(address, dial)
             case observer.Keep(message, payload):
                 self._values[message.fragment] = np.frombuffer(payload, np.float32)
             case observer.Evaluate(clock, tokens):
@@ -150,10 +135,6 @@ class ObserverActor(RoleActor[observer.Event]):
             self.record(Evaluation(judged.clock, judged.tokens, judged.took_s, result))
             self._report(judged, result)
         self.post(observer.EvaluationFinished())
-
-    @staticmethod
-    def _link(dialer: Dialer | None) -> Link | None:
-        return None if dialer is None else dialer.link
 
     def _receive(self, envelope: Envelope) -> None:
         body = envelope.body

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from islands.actors.ports import Launcher, ProcessEnd
-from islands.actors.role_actor import Context
+from islands.actors.role_actor import Context, ignored
 from islands.files.disk import Disk
 from islands.protocol.identities import OBSERVER, SUPERVISOR, SYNCER
 from islands.protocol.membership import Credentials
@@ -28,9 +28,6 @@ Backend = Callable[[Callable[[str, ProcessEnd], None]], Launcher]
 """Makes a launcher, which calls what it is given when a process has ended."""
 
 
-def _ignored(*_: object) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
     """The run that a cluster is for, and the callbacks into its host.
@@ -42,9 +39,9 @@ class ClusterSpec:
 
     settings: RunSettings
     launched: tuple[str, ...] = ()
-    ended: Callable[[str, ProcessEnd], object] = _ignored
-    failed: Callable[[], object] = _ignored
-    say: Callable[[str], object] = _ignored
+    ended: Callable[[str, ProcessEnd], object] = ignored
+    failed: Callable[[], object] = ignored
+    say: Callable[[str], object] = ignored
     kinds: tuple[str, ...] = (LEARNERS,)
 
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import assert_never
 
 from islands.actors.epochs import newest_epoch, take_epoch
-from islands.actors.role_actor import Context, EntryLimit, LinkAcceptor, RoleActor
+from islands.actors.role_actor import Context, EntryLimit, LinkAcceptor, RoleActor, ignored
 from islands.files.disk import Disk
 from islands.files.slots import Slots
 from islands.protocol.errors import JournalError
@@ -34,10 +34,6 @@ from islands.protocol.tape.member_entries import Killed
 from islands.protocol.tape.process_entries import Damaged, KeptOut, Started
 from messaging.envelope import Envelope
 from messaging.links.link import Lane
-
-
-def ignored(*_: object) -> None:
-    """The default of a callback."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -354,8 +354,8 @@ class SyncerActor(RoleActor[events.Event]):
         return self.state.heartbeat_content(self.address)
 
     def _report(self, body: object, payload: tuple[memoryview, ...] = ()) -> None:
-        link = None if self._to_supervisor is None else self._to_supervisor.link
-        self.send(link, body, payload, Lane.BULK if payload else Lane.CONTROL)
+        lane = Lane.BULK if payload else Lane.CONTROL
+        self.send(self.supervisor_link, body, payload, lane)
 
     def _send_heartbeat(self) -> None:
         """Send a heartbeat, or ask for admission, if one is due or its content changed."""

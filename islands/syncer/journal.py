@@ -494,10 +494,8 @@ class JournalWriter:
         if reason:
             self._follower.ask(reason)
         if self._follower.wanted:
-            done = self._follower.followed
-            attempt(
-                self._worker, self._follow, done=lambda _: done(), failed=self._fail_unless_disk
-            )
+            failed = self._fail_unless_disk
+            attempt(self._worker, self._follow, done=lambda _: self._followed_all(), failed=failed)
 
     def copy_last(self, reason: str) -> None:
         """Let the follower copy the final journal; on the worker."""
@@ -528,6 +526,9 @@ class JournalWriter:
         self._unconfirmed.append(self._unwritten.popleft()[0])
         if self._unwritten:
             self._write_first()
+        self._followed_all()
+
+    def _followed_all(self) -> None:
         if self._follower is not None:
             self._follower.followed()
         self.confirm()

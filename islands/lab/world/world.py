@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.actors.ports import KILLED, ProcessEnd
-from islands.actors.role_actor import Context
+from islands.actors.role_actor import Context, ignored
 from islands.files.tape_writing import Tape
 from islands.keeping.copies import Copies
 from islands.keeping.standby import StandbyActor
@@ -50,7 +50,7 @@ from islands.run.hosting.hub_requests import command
 from islands.run.learner_process import make_learner
 from islands.run.roles import make_syncer
 from islands.settings.run_spec import RunPlan, RunSpec
-from islands.supervisor.actor import Hooks, ignored
+from islands.supervisor.actor import Hooks
 from islands.syncer.actor import SyncerActor
 from islands.syncer.journal import Follower
 from islands.syncer.workers import Hooks as SyncerHooks

@@ -81,7 +81,7 @@ def test_the_hub_says_who_speaks() -> None:
         ana, eve = world.learner("ana"), world.learner("eve")
         assert ana is not None
         assert eve is not None
-        link = ana._syncer.link  # type: ignore[union-attr]  # noqa: SLF001
+        link = ana.syncer_link
         schema = ana.state.moments.schema or ""
         state, own = world.syncer_state, ana.state.incarnation
         assert link is not None
