@@ -22,13 +22,19 @@ BUDGET = 16_000
 
 
 async def trained(room: Room, folder: Path, learners: int, budget: int, *resume: object) -> None:
-    """Train to a budget, and check that everything of the run is in order."""
+    """Train to a budget, after what the run begins with was evaluated; everything is in order."""
     config = write_config(room.folder / "run.yaml", run={"budget_tokens": budget})
-    told = await room.run(
-        *("islands.cli", "run", config, "--folder", folder, "--learners", learners),
+    judged = len(evaluations(folder))
+    told = room.start(
+        *("islands.cli", "run", config, "--folder", folder),
+        *("--learners", 0 if resume else learners),
         *("--checkpoint_every", 20, "--evaluate_every_s", 0.2, *resume),
     )
-    assert told.process.returncode == 0, told
+    if resume:
+        await room.wait(lambda: evaluations(folder)[judged:])
+        added = await room.run("islands.cli", "add", learners, "--folder", folder)
+        assert added.process.returncode == 0, added
+    assert await room.ended(told) == 0, told
     assert "nobody knows" not in told.err
     checked = await room.run("islands.cli", "verify", folder)
     assert checked.process.returncode == 0, checked

@@ -109,13 +109,15 @@ class Scenario:
         """Time of a round for every fragment, and of the retransmission of an update after it.
 
         A round waits for the steps before it, or for the syncer's worker, which does one inspection
-        per learner, a merge and a record, or for copies of snapshots to the host.
+        per learner, a merge and a record, or for copies of snapshots to the host. A value is
+        adopted between two steps, of which one takes a pause longer now and then.
         """
         settings, hosts = self.settings, self.hosts.values()
         rounds_s = settings.fragments * (len(self.hosts) + 2) * max(self.work_s)
         copies_s = settings.fragments * 2 * max(host.copy_s for host in hosts)
         interval_s = max(settings.interval_steps * self.slowest_step_s, rounds_s, copies_s)
-        return interval_s + settings.timing.scaled(2 * settings.timing.resend_s)
+        pause_s = max(host.pause_s for host in hosts)
+        return interval_s + pause_s + settings.timing.scaled(2 * settings.timing.resend_s)
 
     @property
     def slowest_step_s(self) -> float:
