@@ -29,6 +29,7 @@ import msgspec
 
 from islands.files.disk import RealDisk
 from islands.keeping.finding import find
+from islands.protocol.identities import Version
 from islands.settings.run_spec import read
 from islands.syncer.journal import JOURNAL, Journal
 from tests.integration.programs import entries, merges, open_room, summary_of
@@ -40,7 +41,11 @@ MERGED_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What one loss cost; `gap_s` is the longest time of a learner's devices between two steps."""
+    """What one loss cost.
+
+    A learner had adopted the `versions`; `gap_s` is the longest time of its devices between two
+    steps.
+    """
 
     versions: int
     tokens: int
@@ -72,7 +77,6 @@ async def beside(kind: str, island: Island, after_s: float) -> Loss:
         await room.wait(key.exists)
         island.standby("copy")
     lost = await island.lose(hub, folder / "run", after_s)
-    before = lost.durable.merges, lost.durable.ledger.processed
     began_s = time.monotonic()
     if kind == "standby":
         at = copy
@@ -81,16 +85,14 @@ async def beside(kind: str, island: Island, after_s: float) -> Loss:
         at, hub = mirror, island.hub("mirror")
     else:
         at, hub = folder / "again", island.hub("again", "--resume", stored)
-    if kind == "checkpoint":
-        manifest = find(str(stored), folder).manifest
-        kept = manifest.merges, manifest.tokens
-    else:
-        durable = journal_of(at).durable
-        kept = durable.merges, durable.ledger.processed
+    durable = journal_of(at).durable if kind != "checkpoint" else None
+    kept = (
+        find(str(stored), folder).manifest.tokens if durable is None else durable.ledger.processed
+    )
     await room.wait(lambda: entries(at / "tape.jsonl", "merged"))
     took_s = time.monotonic() - began_s
-    versions, tokens = max(0, before[0] - kept[0]), max(0, before[1] - kept[1])
-    return Loss(versions, tokens, took_s, await gap_of(island, at))
+    tokens = max(0, lost.durable.ledger.processed - kept)
+    return await after(island, at, tokens, took_s)
 
 
 async def apart(_: str, island: Island, after_s: float) -> Loss:
@@ -116,11 +118,8 @@ async def apart(_: str, island: Island, after_s: float) -> Loss:
     tape = run / "tape.jsonl"
     found = await room.wait(lambda: [e for e in entries(tape, "merged") if e["actor"] == "copy"])
     took_s = time.monotonic() - began_s
-    # Its first merge is the next one after those that the copy had.
-    durable, first = lost.durable, int(str(found[0]["run_merges"]))
-    versions = max(0, durable.merges - first + 1)
-    tokens = max(0, durable.ledger.processed - int(str(found[0]["run_processed"])))
-    return Loss(versions, tokens, took_s, await gap_of(island, run))
+    tokens = max(0, lost.durable.ledger.processed - int(str(found[0]["run_processed"])))
+    return await after(island, run, tokens, took_s)
 
 
 async def undisturbed(_: str, island: Island, after_s: float) -> Loss:
@@ -130,6 +129,26 @@ async def undisturbed(_: str, island: Island, after_s: float) -> Loss:
     await island.room.wait(lambda: merges(run) > 3 * EVERY)
     await asyncio.sleep(after_s + MERGED_S)
     return Loss(0, 0, 0.0, await gap_of(island, run))
+
+
+async def after(island: Island, folder: Path, tokens: int, took_s: float) -> Loss:
+    """Let the run go on and end; returns what the loss has cost in all."""
+    gap_s = await gap_of(island, folder)
+    begun: dict[object, Version] = {}
+    for entry in entries(folder / "tape.jsonl", "merged"):
+        version = Version.parse(str(entry["version"]))
+        known = begun.setdefault(entry["fragment"], version)
+        if version.epoch > known.epoch:  # a supervisor's tape has the merges before the loss, too
+            begun[entry["fragment"]] = version
+    told = dict.fromkeys(begun, 0)
+    for name in ("ana", "ben"):
+        for entry in entries(island.folder / name / "processes" / name / "tape.jsonl", "adopted"):
+            version, fragment = Version.parse(str(entry["version"])), entry["fragment"]
+            if version.epoch < begun[fragment].epoch:
+                told[fragment] = max(told[fragment], version.number)
+    # What goes on merges the next version after the one that it had.
+    versions = sum(max(0, told[each] - begun[each].number + 1) for each in begun)
+    return Loss(versions, tokens, took_s, gap_s)
 
 
 async def gap_of(island: Island, folder: Path) -> float:
