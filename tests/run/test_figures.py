@@ -3,6 +3,7 @@
 import tracemalloc
 from dataclasses import replace
 from itertools import pairwise, product
+from math import inf
 
 import msgspec
 import pytest
@@ -72,7 +73,7 @@ def test_a_huge_loss_leaves_no_trace() -> None:
 def came_and_went(figures: RunFigures, name: str, steps: int) -> None:
     """A learner of this name comes, tells that it did so many steps, and leaves."""
     told = StepFigures(name, steps, 8 * steps, 1.0, 0.1, 2.0, 0.0, 0.0, ((-100, steps),), 0.1, 5, 6)
-    figures.admit(name).add_report(told)
+    figures.admit(name).add_report(told, inf)
     figures.depart(name)
 
 
@@ -172,7 +173,7 @@ def test_the_largest_reports_of_many_names_take_bounded_memory() -> None:
             assert told.believable
             assert not replace(told, process="p" * 65).believable
             assert not replace(told, gap_bins=((1, 1), (1, 1))).believable  # each bin once
-            learner.add_report(told)
+            learner.add_report(told, inf)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

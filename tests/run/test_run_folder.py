@@ -269,6 +269,14 @@ def test_reports_of_one_process_are_cumulative_and_of_two_add_up(folder: RunFold
     assert folder.figures.tokens == 90
 
 
+def test_a_hub_in_anothers_place_counts_what_was_stepped_since_it_began(folder: RunFolder) -> None:
+    """Its learners trained for long before: a share of its own time is none of that."""
+    folder.on_figures("a", 4.0, told("process", 1000))
+    folder.on_figures("a", 8.0, told("process", 1020))
+    assert folder.figures.goodput(8.0) == pytest.approx(0.75), "4 s unknown, and 2 of 4"
+    assert folder.figures.learners["a"].stepping_s == pytest.approx(102)
+
+
 def test_what_one_of_many_tells_asks_nobody_else(folder: RunFolder) -> None:
     for index in range(600):
         folder.on_figures(f"n{index}", 0.0, told("p", 1))

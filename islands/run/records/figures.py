@@ -66,8 +66,9 @@ class LearnerFigures(msgspec.Struct):
     since its last admission; `diverged` says that its last loss was not finite. Of the
     `merges_present` merges while it trained, `merges_joined` have a contribution of it, whose bases
     were `behind` versions behind, in sum. `states` has each change of its state with the seconds
-    since the run's first start. `sends` is the precision that it chose last. It was a member for
-    `present_s`, and again since `since_s` on the run's clock. `merged_tokens` are summed over
+    since the run's first start. `before_s` of `stepping_s` are from before the run's clock began,
+    where a hub is in another's place. `sends` is the precision that it chose last. It was a member
+    for `present_s`, and again since `since_s` on the run's clock. `merged_tokens` are summed over
     fragments; only the end of the run merged `belated_tokens` of them. `unmerged` counts merges
     since the last one with it, while it is live. `left_out` says why it is not asked.
     """
@@ -76,6 +77,7 @@ class LearnerFigures(msgspec.Struct):
     tokens: int = 0
     incarnations: int = 0
     stepping_s: float = 0.0
+    before_s: float = 0.0
     waited_s: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
@@ -138,9 +140,11 @@ class LearnerFigures(msgspec.Struct):
     def member_s(self, at_s: float) -> float:
         return self.present_s + (0.0 if self.since_s is None else max(0.0, at_s - self.since_s))
 
-    def add_report(self, report: StepFigures) -> None:
+    def add_report(self, report: StepFigures, at_s: float) -> None:
         """Add a report of one of its processes, cumulative since that process began."""
         last = self.processes.pop(report.process, UNREPORTED)
+        if last is UNREPORTED:
+            self.before_s += max(0.0, min(LARGEST_DRAWN, report.stepping_s) - at_s)
         if last is not None:
             self.count(report, last)
             self.step_time_s = report.step_time_s if 0 <= report.step_time_s < inf else 0.0
@@ -219,6 +223,7 @@ class DepartedLearners(msgspec.Struct):
         self.names += 1
         self.counted.incarnations += learner.incarnations
         self.counted.present_s += learner.present_s
+        self.counted.before_s += learner.before_s
         self.counted.merged_tokens += learner.merged_tokens
         self.counted.count(learner)
         self.processes.update(dict.fromkeys(learner.processes))
@@ -490,7 +495,7 @@ class RunFigures(KeptFigures):
 
     def goodput(self, wall_s: float) -> float:
         """Return the time spent stepping over the time allocated: learners × wall time."""
-        stepping_s = sum(learner.stepping_s for learner in self.everybody())
+        stepping_s = sum(each.stepping_s - each.before_s for each in self.everybody())
         return stepping_s / (max(1, len(self.learners) + self.gone.names) * max(wall_s, 1e-9))
 
     def yield_of(self, fragments: int, tokens: int) -> float:
