@@ -29,7 +29,8 @@ def run(options: InviteOptions, _: Common) -> int:
         Invited.OPERATOR: "islands status",
     }[options.role]
     address = hub.supervisor.partition("://")[2].partition("/")[0]
+    authority = " --tls_ca CA.pem" if hub.supervisor.startswith("wss:") else ""
     print(f"{out} invites {options.name} as {options.role}, until {until:%Y-%m-%d %H:%M} UTC.")
     print(f"Send it in private, for whoever has it is {options.name} to the run. There:")
-    print(f"{use} --supervisor {address} --token_file {out.name}")
+    print(f"{use} --supervisor {address} --token_file {out.name}{authority}")
     return 0
