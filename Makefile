@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all lint types imports unit long optional wheel heart demo bench simulate clean
+.PHONY: help setup test test-all lint types imports unit long docs optional wheel heart demo bench simulate clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,15 @@ unit: $(STAMP) ## Run the quick tests only
 
 long: $(STAMP)
 	$(BIN)/pytest -m long --numprocesses $(WORKERS) --dist worksteal --quiet
+
+docs: $(VENV)/.docs ## Build the site of docs/ in build/docs, with warnings as errors
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --conf-dir docs . build/docs
+	@echo "build/docs/index.html is the first page"
+
+$(VENV)/.docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[docs]'
+	@touch $@
 
 optional: ## Run the tests of what few users install: PyTorch, saved datasets, sinks, S3, a browser (7 GB)
 	test -x $(VENV)/optional/bin/python || $(PYTHON) -m venv $(VENV)/optional

@@ -96,6 +96,7 @@ LONG_FUNCTION = '"""D."""\n\n\ndef f() -> None:\n' + "    x = 1\n" * 70
 PLANTED = [
     (tidy_rules.file_length, "islands/a.py", "x = 1\n" * 701, "701 lines"),
     (tidy_rules.function_length, "islands/a.py", LONG_FUNCTION, "`f` has 71 lines"),
+    (tidy_rules.page_length, "docs/howto/a.md", "A.\n" * 301, "301 lines"),
     (tidy_rules.module_name, "islands/utils.py", "", "`utils`"),
     (tidy_rules.module_name, "messaging/common/a.py", "", "`common`"),
     (tidy_rules.debris, "train.log", "", "leftover"),
@@ -146,6 +147,8 @@ def test_every_rule_has_a_planted_breach() -> None:
 # What only looks like a breach.
 GOOD = [
     (tidy_rules.file_length, "tests/test_a.py", "x = 1\n" * 700),
+    (tidy_rules.page_length, "docs/a.md", "A.\n" * 300),
+    (tidy_rules.page_length, "docs/reference/a.md", "A.\n" * 301),
     (tidy_rules.places, "README.md", "an index of work, a home, the root\n"),
     (tidy_rules.fixed_order, "islands/a.py", "a = {1}\nfor x in sorted(a):\n    x()\n"),
     (tidy_rules.fixed_order, "islands/a.py", "a = {1}\nb = all(x > 0 for x in a)\n"),

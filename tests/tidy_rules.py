@@ -13,6 +13,8 @@ from pathlib import Path, PurePosixPath
 
 FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 70
+PAGE_LINES_MAX = 300
+GENERATED_PAGES = "docs/reference/"
 
 BANNED_STEMS = ("common", "helper", "helpers", "manager", "managers", "misc", "util", "utils")
 SKIPPED_FOLDERS = ("__pycache__", "build", "dist", "htmlcov", "node_modules", "runs")
@@ -106,6 +108,14 @@ def function_length(source: Source) -> Iterator[str]:
                 node,
                 f"`{node.name}` has {lines} lines, over {FUNCTION_LINES_MAX}; split it.",
             )
+
+
+def page_length(source: Source) -> Iterator[str]:
+    """A page of the documentation that somebody wrote is short enough to be read in one go."""
+    lines = source.text.count("\n")
+    is_page = source.path.startswith("docs/") and source.name.suffix == ".md"
+    if is_page and not source.path.startswith(GENERATED_PAGES) and lines > PAGE_LINES_MAX:
+        yield breach(source, PAGE_LINES_MAX, f"{lines} lines, over {PAGE_LINES_MAX}; split it.")
 
 
 def module_name(source: Source) -> Iterator[str]:
@@ -214,7 +224,7 @@ def is_set(expression: ast.expr, known: Sequence[str]) -> bool:
 
 # ------------------------------------------------------------------------------------- pages
 
-PROTOCOL_PAGE = "docs/protocol.md"
+PROTOCOL_PAGES = ("docs/protocol.md", "docs/protocol_recovery.md")
 CITED_RULE = re.compile(r"protocol §(\d+(?:\.\d+)*)")
 RULE_HEADING = re.compile(r"^#+ §(\d+(?:\.\d+)?) ")
 # Brackets around a letter keep this line from matching itself.
@@ -224,7 +234,7 @@ ABSENT_PAGE = re.compile(
 
 
 def rules_of(page: str) -> set[str]:
-    """The numbers of all rules of the protocol's page: sections, and numbered items in them."""
+    """The numbers of all rules of a page of the protocol: sections, and numbered items in them."""
     numbers, section = set(), ""
     for line in page.splitlines():
         heading = RULE_HEADING.match(line)
@@ -238,14 +248,13 @@ def rules_of(page: str) -> set[str]:
 
 
 def citations(sources: Sequence[Source]) -> Iterator[str]:
-    """What is cited is there: a rule of the protocol's page, and no document from elsewhere."""
-    page = next((each.text for each in sources if each.path == PROTOCOL_PAGE), "")
-    known = rules_of(page)
+    """What is cited is there: a rule of the protocol's pages, and no document from elsewhere."""
+    known = set[str]().union(*(rules_of(one.text) for one in sources if one.path in PROTOCOL_PAGES))
     for source in sources:
         for number, line in enumerate(source.text.splitlines(), start=1):
             for cited in CITED_RULE.findall(line):
                 if cited not in known:
-                    yield breach(source, number, f"{PROTOCOL_PAGE} has no rule §{cited}.")
+                    yield breach(source, number, f"the protocol has no rule §{cited}.")
             if ABSENT_PAGE.search(line):
                 yield breach(source, number, "cites a document that is not in the repository.")
 
@@ -365,6 +374,7 @@ TreeRule = Callable[[Sequence[Source]], Iterator[str]]
 FILE_RULES: tuple[FileRule, ...] = (
     file_length,
     function_length,
+    page_length,
     module_name,
     debris,
     places,

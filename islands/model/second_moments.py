@@ -32,7 +32,7 @@ All learners are supposed to begin the interval with one first moment, and to ta
 that is slower than the others, or stood still, h is an interval's steps at least in e, and its own
 steps in eᵢ. Where signal and noise have unlike spectra, v is between w/M and w, but is not exact.
 
-No source: the rule is ours. `docs/quality.md` tells what it is worth.
+No source: the rule is ours. `docs/second_moments.md` tells what it is worth.
 """
 
 from collections.abc import Callable, Mapping, Sequence

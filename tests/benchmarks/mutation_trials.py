@@ -24,7 +24,7 @@ from tests.environment import ROOT
 
 COPIED = (
     *("islands", "messaging", "tests", "docs", "deploy", "examples", "pyproject.toml", "Makefile"),
-    *("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "constraints.txt"),
+    *("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "constraints.txt"),
 )
 """All that a test may read: one that lacks its page fails, whatever was broken."""
 

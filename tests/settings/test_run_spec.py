@@ -11,7 +11,6 @@ from islands.protocol.errors import DamagedError, RefusedError, UserError
 from islands.protocol.settings.choices import Precision
 from islands.protocol.settings.outer import OuterSettings
 from islands.protocol.settings.run import RunSettings, Timing
-from islands.protocol.settings.setting import facts_of
 from islands.settings.run_spec import RunPlan, RunSpec, not_whole, read, write
 
 SPEC = RunSpec(
@@ -153,11 +152,3 @@ def test_a_learner_may_have_a_precision_of_its_own() -> None:
     own = SPEC.with_precision(Precision.FP4)
     assert own.settings == replace(SPEC.settings, precision=Precision.FP4)
     assert (own.task, own.task_settings) == (SPEC.task, SPEC.task_settings)
-
-
-def test_the_page_names_what_may_change() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
-    listed = page.partition("<!-- resumable -->")[2].partition("Any other")[0].split()
-    assert [one.strip("`") for one in listed if one != "-"] == sorted(
-        f"run.{name}" for name, fact in facts_of(RunSettings).items() if fact.resumable
-    )
