@@ -1,6 +1,11 @@
 """The story *nature*: fields of three regimes, and islands of which each trains on its own."""
 
+import json
+import re
+import shlex
+import shutil
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +18,10 @@ from islands.model.jax_workload import JaxWorkload
 from islands.protocol.errors import SettingsError
 from islands.protocol.settings.run import RunSettings
 from islands.tasks.data.shards import ShardKey
+from tests.environment import ROOT
+from tests.integration.programs import open_room
 
+STORY = ROOT / "examples" / "stories" / "nature.yaml"
 SHARD = ShardKey(0, 3)
 
 
@@ -71,3 +79,29 @@ def test_islands_of_unlike_regimes_are_one_run_whose_model_trains() -> None:
         trainer.step(batch, 3e-3).loss() for batch, _ in islice(trainer.batches(SHARD, 0), 30)
     ]
     assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.long("test_islands_of_unlike_regimes_are_one_run_whose_model_trains")
+@pytest.mark.integration
+async def test_the_commands_of_the_story_train_one_model_that_knows_all_regimes(
+    tmp_path: Path,
+) -> None:
+    """An island that trains alone on one regime is wrong by the whole field on another."""
+    for name in ("nature.py", "nature.yaml"):
+        shutil.copy(STORY.with_name(name), tmp_path)
+    told = re.findall(r"^#     islands (.*)", STORY.read_text(encoding="utf-8"), re.MULTILINE)
+    hub, *joins = (shlex.split(line, comments=True) for line in told[:4])
+    assert [words[0] for words in joins] == ["join", "join", "join"]
+    async with open_room(tmp_path) as room:
+        quick = ("--run.budget_tokens", "90_000", "--run.total_steps", "1_000")
+        room.start("islands.cli", *hub, "--listen", "127.0.0.1:0", *quick)
+        place = tmp_path / "runs" / "nature"
+        await room.wait((place / "hub.json").exists)
+        address = json.loads((place / "hub.json").read_text())["supervisor"]
+        for words in joins:
+            room.start("islands.cli", *words, "--supervisor", address)
+        assert [await room.ended(program) for program in room.programs] == [0, 0, 0, 0]
+    summary = json.loads((place / "summary.json").read_text())
+    assert set(summary["learners"]) == set(REGIMES)
+    assert summary["ledger"]["imbalance"] == 0
+    assert all(summary[f"error_{name}"] < 0.3 for name in REGIMES)
