@@ -1,6 +1,6 @@
 """What serving a model costs and shows while it is trained: figures of docs/stories/served.md.
 
-    python -m tests.benchmarks.served [--seeds 0 1 2] [--tokens 4000000] [--picture FILE]
+    python -m tests.benchmarks.served [--seeds 0 1 2] [--seconds 40] [--picture FILE]
 
 For each seed the run of `examples/stories/served.yaml` is played, its two learners and its hub on
 this host, and beside it two servers of `served.py`: one that follows the run through a proxy that
@@ -35,7 +35,7 @@ import islands
 from islands.lab.faults.paths import Paths
 from islands.lab.faults.proxy import free_port
 from islands.run.hosting.process_identity import Identity, facts
-from tests.integration.programs import ROOT, Program, Room, entries, merges
+from tests.integration.programs import ROOT, Program, Room, entries, hub_address
 
 STORIES = ROOT / "examples" / "stories"
 FAR = "server"
@@ -108,7 +108,7 @@ async def model_of(session: aiohttp.ClientSession, port: int) -> dict[str, objec
         return found
 
 
-async def play(seed: int, tokens: int, picture: Path | None) -> Figures:
+async def play(seed: int, seconds: float, picture: Path | None) -> Figures:
     identities: dict[str, Identity] = {}
     with tempfile.TemporaryDirectory() as place:
         room, folder = Room(Path(place)), Path(place) / "run"
@@ -119,9 +119,9 @@ async def play(seed: int, tokens: int, picture: Path | None) -> Figures:
                     *("--listen", f"127.0.0.1:{paths.ports.hub}"),
                     *("--advertise", f"127.0.0.1:{paths.ports.hub_proxy}"),
                     *("--run.seed", seed, "--task_settings.seed", seed),
-                    *("--run.budget_tokens", tokens),
+                    *("--run.budget_tokens", "null", "--run.budget_s", seconds),
                 )
-                await room.wait(lambda: merges(folder) > 0, LIMIT_S)
+                await room.wait(lambda: hub_address(folder), LIMIT_S)
                 ports = free_port(), free_port()
                 servers = [serve(room, paths.ports.hub_proxy, ports[0])]
                 found = facts(servers[0].pid)
@@ -131,7 +131,7 @@ async def play(seed: int, tokens: int, picture: Path | None) -> Figures:
                 await room.wait(lambda: all("Running on" in each.out for each in servers))
                 following, once = Answers(), Answers()
                 rng = np.random.default_rng(seed)
-                while hub.process.poll() is None:
+                while hub.process.poll() is None:  # ends by the run's budget
                     for port, answers in zip(ports, (following, once), strict=True):
                         await ask(session, port, int(rng.integers(8000)), answers)
                         await asyncio.sleep(EVERY_S)
@@ -235,13 +235,13 @@ def draw(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--tokens", type=int, default=4_000_000)
+    parser.add_argument("--seconds", type=float, default=40.0)
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     found = []
     for number, seed in enumerate(options.seeds):
         picture = options.picture if number == 0 else None
-        found.append(asyncio.run(play(seed, options.tokens, picture)))
+        found.append(asyncio.run(play(seed, options.seconds, picture)))
         print(json.dumps(asdict(found[-1])), flush=True)
     for name in Figures.__dataclass_fields__:
         values = [float(getattr(each, name)) for each in found]
