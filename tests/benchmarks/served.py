@@ -32,6 +32,7 @@ import aiohttp
 import numpy as np
 
 import islands
+from examples.stories.served import Clicks
 from islands.lab.faults.paths import Paths
 from islands.lab.faults.proxy import free_port
 from islands.run.hosting.process_identity import Identity, facts
@@ -115,11 +116,12 @@ async def play(seed: int, seconds: float, picture: Path | None) -> Figures:
         async with Paths(0, identities.get, [FAR]) as paths, aiohttp.ClientSession() as session:
             try:
                 hub = room.start(
-                    *("islands.cli", "run", STORIES / "served.yaml", "--folder", folder),
+                    *("islands.syncer", "--config", STORIES / "served.yaml", "--folder", folder),
                     *("--listen", f"127.0.0.1:{paths.ports.hub}"),
                     *("--advertise", f"127.0.0.1:{paths.ports.hub_proxy}"),
                     *("--run.seed", seed, "--task_settings.seed", seed),
                     *("--run.budget_tokens", "null", "--run.budget_s", seconds),
+                    cwd=STORIES,
                 )
                 await room.wait(lambda: hub_address(folder), LIMIT_S)
                 ports = free_port(), free_port()
@@ -128,6 +130,9 @@ async def play(seed: int, seconds: float, picture: Path | None) -> Figures:
                 assert found is not None
                 identities[FAR] = Identity(servers[0].pid, found.started_ticks)
                 servers.append(serve(room, paths.ports.hub_proxy, ports[1], "--once"))
+                at_hub = ("--supervisor", f"127.0.0.1:{paths.ports.hub_proxy}", "--tasks", "served")
+                for name in ("europe", "america"):
+                    room.start("islands.learner", *at_hub, "--name", name, cwd=STORIES)
                 await room.wait(lambda: all("Running on" in each.out for each in servers))
                 following, once = Answers(), Answers()
                 rng = np.random.default_rng(seed)
@@ -144,8 +149,7 @@ async def play(seed: int, seconds: float, picture: Path | None) -> Figures:
 
 
 def serve(room: Room, hub: int, port: int, *more: str) -> Program:
-    token = room.folder / "run" / "token"
-    words = (f"127.0.0.1:{hub}", "--token_file", str(token), "--port", str(port), *more)
+    words = (f"127.0.0.1:{hub}", "--port", str(port), *more)
     return room.start_words((sys.executable, str(STORIES / "served.py"), *words))
 
 
@@ -175,7 +179,6 @@ def figures(
         digest.update(values[path].tobytes())
     taken = following.held[-1] - following.held[0]
     whole = 4 * sum(value.size for value in values.values()) / 4 * taken
-    evaluations = entries(folder / "metrics.jsonl", "evaluation")
     if picture is not None:
         draw(picture, following, once, committed, lags)
     return Figures(
@@ -195,7 +198,7 @@ def figures(
         bytes_whole=int(whole),
         equal=model["digest"] == digest.hexdigest()
         and model["versions"] == islands.described(folder)["versions"],
-        val_loss=float(str(evaluations[-1]["val_loss"])),
+        val_loss=Clicks(seed=seed).evaluate(values, None)["val_loss"],
     )
 
 

@@ -31,7 +31,7 @@ FOLLOWER = """
 import json, sys
 import islands
 from messaging.codec.tensors import as_buffer, digest
-for newest in islands.follow(sys.argv[1], token_file=sys.argv[2]):
+for newest in islands.follow(sys.argv[1]):
     digests = {path: digest(as_buffer(value)) for path, value in newest.values.items()}
     told = {"versions": newest.versions, "tokens": newest.tokens, "digests": digests}
     print(json.dumps(told), flush=True)
@@ -65,9 +65,18 @@ def lines(follower: Program) -> list[Told]:
     return [msgspec.json.decode(line, type=Told) for line in said]
 
 
+def hub_of(room: Room, config: Path) -> Program:
+    """One process that is all of the hub, so that its tape has the syncer's commits."""
+    return room.start("islands.syncer", "--config", config, "--folder", room.folder / "run")
+
+
+def train(room: Room, address: str | None) -> None:
+    for name in ("ana", "ben"):
+        room.start("islands.learner", "--supervisor", address, "--name", name)
+
+
 def follow(room: Room, address: str | None) -> Program:
-    token = room.folder / "run" / "token"
-    return room.start_words((sys.executable, "-c", FOLLOWER, str(address), str(token)))
+    return room.start_words((sys.executable, "-c", FOLLOWER, str(address)))
 
 
 def check(folder: Path, told: list[Told]) -> None:
@@ -93,11 +102,13 @@ def check(folder: Path, told: list[Told]) -> None:
 @pytest.mark.parametrize("updates", ["float32", "int8"])
 async def test_a_run_is_followed_to_its_last_values(updates: str, tmp_path: Path) -> None:
     run = {"budget_tokens": 6_000, "update_precision": updates}
-    config = write_config(tmp_path / "run.yaml", run=run, learners=2)
+    config = write_config(tmp_path / "run.yaml", run=run)
     folder = tmp_path / "run"
     async with open_room(tmp_path) as room:
-        hub = room.start("islands.cli", "run", config, "--folder", folder)
-        follower = follow(room, await room.wait(lambda: hub_address(folder)))
+        hub = hub_of(room, config)
+        address = await room.wait(lambda: hub_address(folder))
+        follower = follow(room, address)
+        train(room, address)
         assert await room.ended(hub) == 0, hub
         assert await room.ended(follower) == 0, follower
     assert follower.out.endswith("over\n")
@@ -116,11 +127,11 @@ async def test_a_narrow_link_skips_versions_and_a_killed_hub_is_outlived(tmp_pat
             listen=f"127.0.0.1:{paths.ports.hub}",
             advertise=f"127.0.0.1:{paths.ports.hub_proxy}",
             run={"timing": {"patience": 2.0}},
-            learners=2,
         )
-        hub = room.start("islands.cli", "run", config, "--folder", folder)
+        hub, address = hub_of(room, config), f"127.0.0.1:{paths.ports.hub_proxy}"
+        train(room, address)
         await room.wait(lambda: merges(folder) > 20)
-        follower = follow(room, f"127.0.0.1:{paths.ports.hub_proxy}")
+        follower = follow(room, address)
         found = facts(follower.pid)
         assert found is not None
         identities[FAR] = Identity(follower.pid, found.started_ticks)
@@ -138,7 +149,7 @@ async def test_a_narrow_link_skips_versions_and_a_killed_hub_is_outlived(tmp_pat
 
         os.kill(hub.pid, signal.SIGKILL)
         await room.ended(hub)
-        hub = room.start("islands.cli", "run", config, "--folder", folder)
+        hub = hub_of(room, config)
         await room.wait(lambda: lines(follower)[-1].versions[0].startswith("2."))
         await caught_up(room, follower, folder)
         told = await room.run("islands.cli", "stop", "--folder", folder)
