@@ -1,10 +1,10 @@
 """Islands: Decoupled DiLoCo training across islands of compute that fail.
 
-This module exports what a user's own code needs: `join` and `latest` to take part
-in a run from a training loop of one's own (`torch` for one of PyTorch), `Task` and
-`TaskState` to leave the loop to Islands, `run_settings` and `LocalSystem` to run it in this
-process, `load` and `described` to read what a run has written. Everything else is in rooms, each of
-which imports those below it and none above; each file says first what it holds:
+This module exports what a user's own code needs: `join` to take part in a run from a training loop
+of one's own (`torch` for one of PyTorch), `follow` and `latest` to receive what it publishes,
+`Task` and `TaskState` to leave the loop to Islands, `run_settings` and `LocalSystem` to run it in
+this process, `load` and `described` to read what a run has written. Everything else is in rooms,
+each of which imports those below it and none above; each file says first what it holds:
 
 - `cli`: the commands; `page`: a run in a browser
 - `lab`: simulations, faults, studies, the checker of histories
@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # at run time they are imported on first use, so that --help 
 
     from jaxtyping import PyTree
 
+    from islands.loops.follow import FollowedRun, Newest, follow
     from islands.loops.join import join
     from islands.loops.joined_run import JoinedRun
     from islands.loops.latest import latest
@@ -35,11 +36,14 @@ if TYPE_CHECKING:  # at run time they are imported on first use, so that --help 
     from islands.tasks.task import Task, TaskState
 
 __all__ = [
+    "FollowedRun",
     "JoinedRun",
     "LocalSystem",
+    "Newest",
     "Task",
     "TaskState",
     "described",
+    "follow",
     "join",
     "latest",
     "load",
@@ -47,10 +51,13 @@ __all__ = [
 ]
 
 PLACES = {
+    "FollowedRun": "islands.loops.follow",
     "JoinedRun": "islands.loops.joined_run",
     "LocalSystem": "islands.run.single_process",
+    "Newest": "islands.loops.follow",
     "Task": "islands.tasks.task",
     "TaskState": "islands.tasks.task",
+    "follow": "islands.loops.follow",
     "join": "islands.loops.join",
     "latest": "islands.loops.latest",
     "run_settings": "islands.protocol.settings.presets",

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.protocol.errors import IslandsError
+from islands.protocol.identities import Version
 from islands.tasks.source_location import location_of_return, refused, task_error
 
 Figures = dict[str, float]
@@ -21,12 +22,14 @@ EvaluateValues = Callable[[Sequence[NDArray[np.float32]]], Figures]
 class Judged:
     """The learning-rate clock of the values that an evaluation judged, in steps, and their tokens.
 
-    The values account for these tokens: merged into them, or discarded on the way.
+    The values account for these tokens: merged into them, or discarded on the way. `versions` are
+    those of the fragments, in order.
     """
 
     clock: float
     tokens: int
     took_s: float = 0.0
+    versions: tuple[Version, ...] = ()
 
 
 def attempt(

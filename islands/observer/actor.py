@@ -109,13 +109,13 @@ class ObserverActor(MemberActor[observer.Event]):
                 self.dial_syncer(address, dial)
             case observer.Keep(message, payload):
                 self._values[message.fragment] = np.frombuffer(payload, np.float32)
-            case observer.Evaluate(clock, tokens):
+            case observer.Evaluate(clock, tokens, versions):
                 values = [self._values[index] for index in sorted(self._values)]
                 began_s = self.now_s()
                 self._evaluator.submit(
                     lambda: attempt(self._evaluate, values),
                     lambda result: self._evaluated(
-                        Judged(clock, tokens, self.now_s() - began_s), result
+                        Judged(clock, tokens, self.now_s() - began_s, versions), result
                     ),
                 )
             case sessions.Exit(reason):
@@ -132,7 +132,8 @@ class ObserverActor(MemberActor[observer.Event]):
             self.record(EvaluationFailed(str(result), detail))
             self._failed(result)
         else:
-            self.record(Evaluation(judged.clock, judged.tokens, judged.took_s, result))
+            if result:  # else it only takes the values
+                self.record(Evaluation(judged.clock, judged.tokens, judged.took_s, result))
             self._report(judged, result)
         self.post(observer.EvaluationFinished())
 

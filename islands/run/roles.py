@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.actors.epochs import epoch_disk
-from islands.actors.ports import ThreadWorker
+from islands.actors.ports import ThreadWorker, Worker
 from islands.actors.role_actor import Context
 from islands.files.disk import Disk, RealDisk
 from islands.files.folder_lock import lock_folder
@@ -55,11 +55,12 @@ def make_observer(
     failed: Callable[[IslandsError], object],
     interval_s: float,
     rng: random.Random | None = None,
+    evaluator: Worker | None = None,
 ) -> ObserverActor:
     """Make the actor of an observer.
 
     `report` is called with every evaluation: which values were judged, and their figures; `failed`
-    with the error that the user has to correct.
+    with the error that the user has to correct. The `evaluator` does the evaluations.
     """
 
     def worker(kind: str) -> ThreadWorker:
@@ -69,7 +70,7 @@ def make_observer(
         name,
         context,
         worker=worker("digests"),
-        evaluator=worker("evaluation"),
+        evaluator=evaluator or worker("evaluation"),
         evaluate=evaluate,
         report=report,
         failed=failed,

@@ -67,6 +67,10 @@ def update(fragment: int, number: int, epoch: int = 1, clock: float = 0.0) -> Fr
     )
 
 
+def of(kind: type[T], actions: list[Action]) -> list[T]:
+    return [action for action in actions if isinstance(action, kind)]
+
+
 def said(actions: list[Action], kind: type[T]) -> T:
     """The one message of this kind that is sent."""
     sent = [each for each in actions if isinstance(each, sessions.ToSupervisor | sessions.ToSyncer)]
@@ -100,29 +104,39 @@ def test_a_tick_is_a_heartbeat_and_a_report() -> None:
     assert (report.steps, report.tokens) == (0, 0)
 
 
+def test_a_value_that_is_kept_is_reported_at_once() -> None:
+    """So the next one is an increment to it, and the end of the run need not wait for a tick."""
+    seat = Seat().seated()
+    report = said(seat.take(0, 3), Progress)
+    assert [one.version for one in report.fragments] == [Version(1, 3), None]
+    assert not seat.take(0, 2)
+
+
 def test_it_evaluates_when_it_holds_everything() -> None:
     seat = Seat().seated()
-    assert [type(action) for action in seat.take(0, 0, clock=8.0)] == [Keep]
-    keep, evaluate = seat.take(1, 0, clock=4.0)
-    assert isinstance(keep, Keep)
-    assert evaluate == Evaluate(8.0, 0)
+    assert not of(Evaluate, seat.take(0, 0, clock=8.0))
+    actions = seat.take(1, 0, clock=4.0)
+    assert of(Keep, actions)
+    assert of(Evaluate, actions) == [Evaluate(8.0, 0, (Version(1, 0), Version(1, 0)))]
 
 
 def test_evaluations_keep_their_distance_and_do_not_overlap() -> None:
     seat = Seat().seated()
     seat.take(0, 0)
     seat.take(1, 0)
-    assert [type(action) for action in seat.take(0, 1)] == [Keep]
+    assert not of(Evaluate, seat.take(0, 1))
     seat.now_s += 11
     assert not any(isinstance(action, Evaluate) for action in seat.handle(Ticked())), "one runs"
     (begun,) = seat.handle(EvaluationFinished())
-    assert begun == Evaluate(0.0, 0)
+    assert begun == Evaluate(0.0, 0, (Version(1, 1), Version(1, 0)))
     seat.handle(EvaluationFinished())
     seat.now_s += 11
     assert not any(isinstance(action, Evaluate) for action in seat.handle(Ticked())), "no news"
     seat.now_s -= 2
     seat.take(1, 1)
-    assert seat.take(0, 2) == [Keep(update(0, 2), BYTES)], "begun less than an interval ago"
+    actions = seat.take(0, 2)
+    assert of(Keep, actions) == [Keep(update(0, 2), BYTES)]
+    assert not of(Evaluate, actions), "begun less than an interval ago"
 
 
 @pytest.mark.parametrize(("epoch", "number"), [(1, 4), (1, 5), (0, 9)])
@@ -207,9 +221,10 @@ def test_an_evaluation_stands_at_the_tokens_of_the_values_it_judges() -> None:
     """Initial values stand at 0; of others it is the mean over fragments, whatever came since."""
     seat = Seat().seated()
     seat.take(0, 0)
-    assert seat.take(1, 0)[1] == Evaluate(0.0, 0)
+    assert of(Evaluate, seat.take(1, 0)) == [Evaluate(0.0, 0, (Version(1, 0), Version(1, 0)))]
     for fragment, tokens in ((0, 400), (1, 600)):
         message = replace(update(fragment, 1), tokens=tokens)
         seat.handle(sessions.UpdateArrived(message, intact=True, payload=BYTES))
     seat.now_s += 11
-    assert seat.handle(EvaluationFinished()) == [Evaluate(0.0, 500)]
+    held = (Version(1, 1), Version(1, 1))
+    assert seat.handle(EvaluationFinished()) == [Evaluate(0.0, 500, held)]

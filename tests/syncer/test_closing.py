@@ -7,14 +7,16 @@ import pytest
 
 from islands.protocol.identities import Fate, LearnerName, Phase, Status, Version
 from islands.protocol.messages.membership import Refused, Stop
+from islands.protocol.sessions import Received
 from islands.protocol.settings.run import RunSettings
 from islands.protocol.syncer import events
 from islands.protocol.syncer.actions import BeginMerge, Exit, FinishRun
+from islands.protocol.syncer.closing import waited_for
 from islands.protocol.syncer.commits import in_time_fraction
 from islands.protocol.syncer.members import UNANSWERED_MAX
 from islands.protocol.syncer.memory import ClosingStage
 from islands.run.records.summary import share_of
-from tests.syncer.bench import BATCH, Bench, Learner, opened, seeded
+from tests.syncer.bench import BATCH, CONNECTION, Bench, Learner, opened, seeded
 
 SETTINGS = RunSettings(interval_steps=40, fragments=4, budget_tokens=10_000)
 
@@ -397,3 +399,60 @@ def test_a_learner_that_was_cut_off_is_bounded_in_its_last_merges() -> None:
     assert (parts["ben"].steps, parts["ben"].scale) == (4, 1.0)
     assert (parts["ana"].steps, parts["ana"].tokens) == (8, 8 * BATCH)
     assert parts["ana"].scale == pytest.approx(0.08)
+
+
+# --- observers ------------------------------------------------------------------------------------
+
+
+def observed() -> Bench:
+    """A run with one learner, whose last merge was just sent to it and to an observer."""
+    bench = seeded("ana", settings=SETTINGS, fragments=4)
+    bench.observe("reader")
+    report(bench, "ana")
+    bench.step("ana")
+    bench.do(events.StopRequested("enough"))
+    finish(bench, "ana")
+    pulls = bench.pulls()
+    while pulls:
+        bench.answer(pulls.pop(0))
+        pulls += bench.pulls()
+        bench.merge()
+        bench.journal()
+        pulls += bench.pulls()
+        finish_adopting(bench, "ana")
+        pulls += bench.pulls()
+    return bench
+
+
+def report(bench: Bench, holding: str) -> None:
+    """The observer reports to hold what a learner holds."""
+    fragments = bench.record(holding).progress.fragments
+    told = replace(bench.record("reader").progress, phase=Phase.OBSERVING, fragments=fragments)
+    bench.do(Received(told, CONNECTION))
+
+
+def test_the_end_waits_until_an_observer_holds_the_last_values() -> None:
+    bench = observed()
+    assert stage_of(bench) is ClosingStage.ADOPTING
+    bench.tick(SETTINGS.timing.final_s / 2)
+    assert stage_of(bench) is ClosingStage.ADOPTING
+    assert waited_for(bench.core, bench.now_s) == {"reader": "has not adopted the last versions"}
+    report(bench, "ana")
+    assert stage_of(bench) is ClosingStage.CUTTING
+
+
+def test_an_observer_whose_link_does_not_keep_up_delays_the_end_by_a_limit() -> None:
+    """However often the last values are sent to it again."""
+    bench = observed()
+    until_s = bench.now_s + SETTINGS.timing.final_s
+    bench.closing.wait_until(until_s + 1000.0)  # as learners may need
+    while stage_of(bench) is ClosingStage.ADOPTING:
+        assert bench.now_s < until_s
+        bench.tick(1.0)
+    assert bench.now_s == pytest.approx(until_s)
+
+
+def test_an_observer_that_is_gone_is_not_waited_for() -> None:
+    bench = observed()
+    bench.do(events.LinkClosed("reader", CONNECTION))
+    assert stage_of(bench) is ClosingStage.CUTTING

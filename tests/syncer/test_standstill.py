@@ -238,5 +238,5 @@ def test_whom_the_end_waits_for_is_told_in_one_look_at_each_round() -> None:
     bench.do(StopRequested("enough"))
     (round_,) = bench.core.rounds.open.values()
     read = round_.asked = Read(round_.asked)
-    assert waited_for(bench.core)
+    assert waited_for(bench.core, bench.now_s)
     assert read.times == 1

@@ -85,6 +85,11 @@ class Paths:
             return f"it reset nothing in {fault.for_s:g} s"
         return ""
 
+    def connections_of(self, name: str) -> list[Connection]:
+        """Return all connections that a learner has had so far."""
+        proxies = self._proxies.values()
+        return [each for proxy in proxies for each in proxy.connections if each.client == name]
+
     def _connections(self, fault: Fault) -> list[Connection]:
         return [each for proxy in self._broken(fault) for each in proxy.connections]
 

@@ -1,5 +1,8 @@
 """The observer's decisions: hold the newest version of every fragment, and evaluate at intervals.
 
+Each value that is kept is reported at once: the next one is then an increment to it, and the end of
+the run waits for it no longer than it must.
+
 An evaluation counts as of the tokens of the values that it judges, however long it takes: those
 that were merged into them, or discarded on the way, mean over fragments. It begins when all
 fragments are held, the previous one is finished, at least `interval_s` have passed since that one
@@ -62,6 +65,7 @@ class Evaluate:
 
     clock: float
     tokens: int
+    versions: tuple[Version, ...]
 
 
 Action = (
@@ -177,6 +181,7 @@ class ObserverState:
         self._clock = max(self._clock, update.clock)
         self._news = True
         self._actions.append(Keep(update, event.payload))
+        self._report()
 
     def _report(self, *, hello: bool = False) -> None:
         incarnation = self.membership.incarnation
@@ -203,4 +208,5 @@ class ObserverState:
             return
         self._began_s, self._news, self._evaluating = now_s, False, True
         tokens = sum(self._tokens) // len(self._tokens)
-        self._actions.append(Evaluate(self._clock, tokens))
+        versions = tuple(version for version in self.held if version is not None)
+        self._actions.append(Evaluate(self._clock, tokens, versions))

@@ -7,7 +7,9 @@
 Closing rounds have K = all. Cutting ends a learner that cannot be reached, or still has pending
 tokens, so that its tokens have a fate. Progress restarts the wait of a stage (`timeouts.py`), and a
 learner that does not answer within it is not asked any more. The total is bounded when the end
-begins, so that no peer can postpone it.
+begins, so that no peer can postpone it. An observer is waited for, too, until it holds the last
+versions, but for no longer than `final_s` after the last of them was first sent to it: its link
+need not keep up with the run.
 
 While an operator pauses a run no round opens and nothing is granted; learners stop at their next
 boundary. A round that is open ends as usual, so no token is lost, and none is counted twice. The
@@ -15,6 +17,8 @@ pause is journalled. Time counts against `budget_s` from version 0 on, while the
 paused nor closes, and over all starts of the syncer, without the time between the last record of
 one and its crash.
 """
+
+from math import inf
 
 from islands.protocol.identities import WHOLE, LearnerName, Phase, Role, Status
 from islands.protocol.messages.membership import Stop
@@ -50,7 +54,7 @@ def advance_closing(core: SyncerMemory, now_s: float) -> None:
         _closing_rounds(core, closing, now_s, overdue=closing.overdue(now_s))
     if closing.stage is ClosingStage.ADOPTING and (
         closing.overdue(now_s)
-        or not core.any_learner("behind", lambda learner: _is_behind(core, learner))
+        or not core.any_learner("behind", lambda learner: _is_behind(core, learner, now_s))
     ):
         closing.enter(ClosingStage.CUTTING)
         end_unsettled(core, closing.reason)
@@ -277,16 +281,16 @@ def _awaited(core: SyncerMemory, fragment: int) -> bool:
     return core.any_learner(f"awaited {fragment}", awaited)
 
 
-def _is_behind(core: SyncerMemory, learner: LearnerRecord) -> bool:
-    wanted = range(core.fragments)
-    return (
-        not learner.still
-        and unready_because(learner) is None
-        and any(learner.holds(index) != core.version(index) for index in wanted)
-    )
+def _is_behind(core: SyncerMemory, learner: LearnerRecord, now_s: float) -> bool:
+    lacking = (one for one in range(core.fragments) if learner.holds(one) != core.version(one))
+    if learner.role is not Role.LEARNER:
+        patience_s = core.settings.timing.scaled(core.settings.timing.final_s)
+        sent_s = [learner.sent[one].first_s for one in lacking if one in learner.sent]
+        return learner.adopting and now_s < max(sent_s, default=-inf) + patience_s
+    return not learner.still and unready_because(learner) is None and any(True for _ in lacking)
 
 
-def waited_for(core: SyncerMemory) -> dict[LearnerName, str]:
+def waited_for(core: SyncerMemory, now_s: float) -> dict[LearnerName, str]:
     """Return the learners that the closing waits for now, each with the reason."""
     closing, reasons = core.closing, dict[LearnerName, str]()
     if closing is None:
@@ -301,7 +305,7 @@ def waited_for(core: SyncerMemory) -> dict[LearnerName, str]:
             reasons[name] = "has not stopped stepping"
         elif closing.stage is ClosingStage.ROUNDS and name in pulled:
             reasons[name] = "has not answered its last pull"
-        elif closing.stage is ClosingStage.ADOPTING and _is_behind(core, learner):
+        elif closing.stage is ClosingStage.ADOPTING and _is_behind(core, learner, now_s):
             reasons[name] = "has not adopted the last versions"
     return reasons
 

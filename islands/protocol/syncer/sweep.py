@@ -159,7 +159,8 @@ def look_at_members(core: SyncerMemory, now_s: float, late_s: float) -> None:
     else:
         core.health.forget_standing()
     patience_s = core.settings.timing.scaled(core.settings.timing.suspect_s)
-    because = waited_for(core) if core.closing is not None else dict(_held_up_by(core, now_s))
+    ends = core.closing is not None
+    because = waited_for(core, now_s) if ends else dict(_held_up_by(core, now_s))
     if core.health.wait_watch.due(wrong=bool(because), now_s=now_s, patience_s=patience_s):
         first = sorted(because)[:NAMED_MOST]
         core.record(WaitsFor(len(because), {name: because[name] for name in first}))

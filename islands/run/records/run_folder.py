@@ -8,7 +8,6 @@ rows. docs/metrics.md has the fields of each `kind`: `step` (for a learner, at m
 import json
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from math import nan
@@ -432,7 +431,8 @@ class RunFolder:
 
     def evaluation(self, at_s: float, judged: Judged, found: dict[str, float]) -> None:
         """Record an evaluation of published values, which has ended now."""
-        row: dict[str, float] = {"at_s": round(at_s, 3), **asdict(judged), **found}
+        told = {"clock": judged.clock, "tokens": judged.tokens, "took_s": judged.took_s}
+        row: dict[str, float] = {"at_s": round(at_s, 3), **told, **found}
         self.figures.evaluations.append(row)
         del self.figures.evaluations[:-POINTS_KEPT]
         self._row("evaluation", at_s, row)
