@@ -134,7 +134,7 @@ class Routes(Task[Trips]):
         if steps % KEPT_EVERY == 0:
             values = {name: np.asarray(value) for name, value in params.items()}
             path = Path(self.folder) / f"warehouse-{self.warehouse}"
-            np.savez(f"{path}.part.npz", **values)
+            np.savez(f"{path}.part.npz", allow_pickle=False, **values)
             Path(f"{path}.part.npz").replace(f"{path}.npz")  # whoever reads it finds it whole
             line = [steps * self.rows, error(values, [self.warehouse]), error(values)]
             with Path(f"{path}.jsonl").open("a") as lines:

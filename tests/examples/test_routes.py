@@ -65,7 +65,7 @@ def test_a_warehouse_predicts_by_values_of_its_own(
     trainer.setup()
     for batch, _ in islice(trainer.batches(SHARD, 0), 2 * KEPT_EVERY + 1):
         trainer.step(batch, 3e-3)
-    jax.effects_barrier()
+    jax.effects_barrier()  # type: ignore[no-untyped-call]  # untyped in JAX
     first, _, last = looks(tmp_path, 2)
     assert (first[0], last[0]) == (0, 2 * KEPT_EVERY * Routes().rows)
     assert last[1] < first[1] / 2
@@ -117,9 +117,9 @@ async def test_one_that_is_cut_off_learns_on_and_all_learn_of_all_regions(tmp_pa
     played = await play(folder, PORT, [], SHORT_TRIPS, returns=True)
     alone = [line for line in played.lines[AWAY] if played.left < line[0] <= played.returned]
     assert alone, "it reads on while nobody reaches it"
-    first = [lines[0] for lines in played.lines]
-    assert all(line[1] < first[AWAY][1] / 2 for line in alone)
-    assert played.mean < min(line[2] for line in first) / 2
+    untrained = routes.error(Routes().init(jax.random.key(0)).params)
+    assert all(line[1] < untrained / 2 for line in alone)
+    assert played.mean < untrained / 2
     summary = json.loads((folder / "summary.json").read_text())
     assert (summary["reason"], summary["ledger"]["imbalance"]) == ("tokens", 0)
     assert summary["learners"].keys() == {f"warehouse-{n}" for n in range(WAREHOUSES)}
