@@ -4,9 +4,9 @@
 
 For each seed, `examples/stories/routes.py` runs with real processes whose links pass a relay. Once
 warehouse 5 has read 30 % of its trips, the relay passes nothing to or from it, until the others
-have read 30 % more of theirs; with `--for_good` for ever. Errors are mean absolute percentage errors over trips of
-all regions that are held back: of the mean of all values, which the run ends with; of each
-warehouse's own values at its last look, on its own trips and on all. *In one place* one learner
+have read 30 % more of theirs; with `--for_good` for ever. Errors are mean absolute percentage
+errors over trips of all regions that are held back: of the mean of all values, which the run ends
+with; of each warehouse's own values at its last look. *In one place* one learner
 trains on the trips of all warehouses, as many in all, in steps as large as eight warehouses take.
 """
 
