@@ -1,0 +1,125 @@
+"""The story *routes*: unlike warehouses, values of their own, and a run in which one is cut off."""
+
+import asyncio
+import contextlib
+import json
+from itertools import islice
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from examples.stories import routes
+from examples.stories.routes import ALL, HELD_BACK, KEPT_EVERY, WAREHOUSES, Routes, trips_of
+from islands.cli.parsing import parse
+from islands.model.jax_trainer import JaxTrainer
+from islands.settings.host import RunOptions
+from islands.tasks.data.shards import ShardKey
+from tests.benchmarks.routes import AWAY, Roads, looks, play
+
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
+SHARD = ShardKey(0, 3)
+PORT = 17170  # the first of ten
+SHORT_TRIPS = 12_800  # of each warehouse
+
+
+def test_warehouses_are_unlike_and_their_trips_plausible() -> None:
+    """No two have customers of the same region at the same hours."""
+    drawn = [trips_of(number, 2000, HELD_BACK) for number in range(WAREHOUSES)]
+    means = np.stack([known.mean(axis=0) for known, _ in drawn])
+    for number in range(WAREHOUSES):
+        apart = np.linalg.norm(means[number, 2:4] - means[number - 1, 2:4])
+        assert 20 * apart > 10, "km between the middles of two regions"
+    assert np.ptp(means[:, 5]) > 1, "hours"
+    for known, minutes in drawn:
+        assert known.shape == (2000, 12)
+        assert 3 < minutes.min() < minutes.max() < 600
+
+
+def test_a_place_in_the_data_has_the_same_trips_of_the_warehouse_alone() -> None:
+    ours, theirs, every = (
+        [known for (known, _), _ in islice(Routes(warehouse=each).batches(SHARD, 0), 3)]
+        for each in (2, 3, ALL)
+    )
+    (again, _), after = next(Routes(warehouse=2).batches(SHARD, 2))
+    assert after == 3
+    np.testing.assert_array_equal(again, ours[2])
+    home = ours[0][0, :2]
+    assert (np.concatenate(ours)[:, :2] == home).all()
+    assert not (np.concatenate(theirs)[:, :2] == home).all(axis=1).any()
+    assert (every[0][:, :2] == home).all(axis=1).sum() == Routes().rows // WAREHOUSES
+
+
+def test_its_file_is_understood() -> None:
+    file = parse(RunOptions, [str(routes.HERE / "routes.yaml")], program="", description="")[0].file
+    assert file.run.gossip.on
+    assert file.run.budget_tokens == WAREHOUSES * Routes().rows * (file.run.total_steps or 0)
+
+
+def test_a_warehouse_predicts_by_values_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = JaxTrainer(Routes(warehouse=2, folder=str(tmp_path)), 1)
+    trainer.setup()
+    for batch, _ in islice(trainer.batches(SHARD, 0), 2 * KEPT_EVERY + 1):
+        trainer.step(batch, 3e-3)
+    jax.effects_barrier()  # type: ignore[no-untyped-call]  # untyped in JAX
+    first, _, last = looks(tmp_path, 2)
+    assert (first[0], last[0]) == (0, 2 * KEPT_EVERY * Routes().rows)
+    assert last[1] < first[1] / 2
+    kept = dict(np.load(tmp_path / "warehouse-2.npz"))
+    assert (routes.error(kept, [2]), routes.error(kept)) == tuple(last[1:])
+    routes.predict(tmp_path, 2)
+    assert capsys.readouterr().out.count("warehouse-2 predicted") == 3
+
+
+@pytest.mark.integration
+async def test_the_relay_passes_nothing_of_who_is_away() -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(100):
+            writer.write(data)
+        writer.close()
+
+    async with contextlib.AsyncExitStack() as stack:
+        there = await stack.enter_async_context(await asyncio.start_server(echo, "127.0.0.1", 0))
+        roads = Roads(dict.fromkeys(("hub", "warehouse-5"), there.sockets[0].getsockname()[1]))
+        relay = await stack.enter_async_context(
+            await asyncio.start_server(roads.join, "127.0.0.1", 0)
+        )
+
+        async def dial(who: str, whom: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            port = relay.sockets[0].getsockname()[1]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            stack.callback(writer.close)
+            head = f"GET /{whom} HTTP/1.1\r\nIslands-Name: {who}\r\n\r\n".encode()
+            writer.write(head)
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                assert await reader.readexactly(len(head)) == head
+            return reader, writer
+
+        links = [await dial("warehouse-5", "supervisor"), await dial("warehouse-1", "warehouse-5")]
+        other = await dial("warehouse-1", "supervisor")
+        roads.away.add("warehouse-5")
+        for reader, writer in [*links, await dial("warehouse-5", "warehouse-1")]:
+            writer.write(b"steps")
+            assert await reader.read(5) == b""
+        other[1].write(b"steps")
+        assert await other[0].readexactly(5) == b"steps"
+
+
+@pytest.mark.long("test_a_warehouse_predicts_by_values_of_its_own")
+@pytest.mark.integration
+async def test_one_that_is_cut_off_learns_on_and_all_learn_of_all_regions(tmp_path: Path) -> None:
+    """A short run; docs/stories/routes.md has the figures of whole ones."""
+    folder = tmp_path / "run"
+    played = await play(folder, PORT, [], SHORT_TRIPS, returns=True)
+    alone = [line for line in played.lines[AWAY] if played.left < line[0] <= played.returned]
+    assert alone, "it reads on while nobody reaches it"
+    untrained = routes.error(Routes().init(jax.random.key(0)).params)
+    assert all(line[1] < untrained / 2 for line in alone)
+    assert played.mean < untrained / 2
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["reason"], summary["ledger"]["imbalance"]) == ("tokens", 0)
+    assert summary["learners"].keys() == {f"warehouse-{n}" for n in range(WAREHOUSES)}
