@@ -53,8 +53,9 @@ async def play(room: programs.Room, *, seed: int, count: int, hour_s: float = 0.
     folder, arrivals, took_s, alone = room.folder / "run", room.folder / "arrivals", [], 0
     words = [f"--islands.{region}.command={COMMAND}" for region in fraud.REGIONS]
     config, start = STORIES / "fraud.yaml", ("--listen", "127.0.0.1:0", "--run.seed", seed)
-    run = ("islands.cli", "run", config, "--folder", folder, *start, *words)
-    hub = room.start(*run, environment={"JAX_NUMPY_DTYPE_PROMOTION": "standard"})
+    run = ("run", config, "--folder", folder, *start, *words)
+    standard = {"JAX_NUMPY_DTYPE_PROMOTION": "standard"}
+    hub = room.start("islands.cli", *run, environment=standard)
     await room.wait(lambda: programs.logged(folder, "admitted", name="europe-0"))
     await room.wait(lambda: programs.logged(folder, "admitted", name="america-0"))
     for hour in range(fraud.HOURS):
