@@ -116,7 +116,7 @@ def may_change(name: str) -> str:
         may = facts.resumable
     else:
         may = name not in OF_SPEC
-    return f"A resumed run **{'may' if may else 'may not'}** change it."
+    return f"A start in the run's folder **{'may' if may else 'may not'}** change it."
 
 
 def section(entry: Entry, *sentences: str) -> str:
@@ -171,8 +171,10 @@ def run_settings() -> str:
         "supervisor. In a YAML file a dot is a level; on the command line "
         "`run.interval_steps` is `--run.interval_steps`, and in the environment "
         "`ISLANDS_RUN_RUN__INTERVAL_STEPS`. The defaults are those of the preset `decoupled`. "
-        "A start with another value of what a resumed run may not change is refused, with the "
-        "name and both values.\n"
+        "A start in the run's folder with another value of what it may not change is refused, "
+        "with the name and both values. A start with `--resume CHECKPOINT` may change all but "
+        "`run.run`, `run.merge_moments`, `run.seed`, `task` and `task_settings`; `islands resume`, "
+        "which ends a pause, changes none.\n"
     )
     for group, members in grouped(entries).items():
         text += f"\n## {title_of(group)}\n\n"
@@ -203,8 +205,8 @@ def host_entries() -> dict[type, list[tuple[Entry, list[str]]]]:
 def host_settings() -> str:
     text = (
         "# Settings of a host\n\n"
-        "What a process is started with, where it runs. A run that is resumed may be given other "
-        "values of all of these: they belong to the start, and not to the run. In a YAML file "
+        "What a process is started with, where it runs. Each start may be given other values of "
+        "all of these: they belong to it, and not to the run. In a YAML file "
         "each is a key; in the environment `listen` is `ISLANDS_RUN_LISTEN` of `islands run`, and "
         "[commands](commands.md) has what the variables of each command begin with.\n"
     )

@@ -23,6 +23,7 @@ from islands.files.tape_writing import MemoryTape
 from islands.layout.leaves import MOMENTS_PREFIX, Layout
 from islands.loops.join import membership
 from islands.model.evaluation import Judged
+from islands.numerics.increment import warm_up as load_increments
 from islands.protocol.errors import IslandsError, UnreachableError
 from islands.protocol.identities import Role
 from islands.run.hosting.process_runtime import say as say_on_terminal
@@ -88,8 +89,10 @@ def follow(
     values: a consumer or a link that does not keep up skips versions. A merge publishes one
     fragment, so the fragments of what is given may be of different versions, as the parameters of a
     learner are. Each fragment is verified by the digest of its version. Restarts of the hub are
-    outlived. The iteration ends with the run, after its last values, unless the link needs more
-    than `timing.final_s` for these. A run whose learners gossip publishes its first values alone.
+    outlived: where no hub comes back, as after an end that a broken link hid, the iteration waits
+    until `close`. It ends with the run, after its last values, unless the link is down then or
+    needs more than `timing.final_s` for these. A run whose learners gossip publishes its first
+    values, and merges fragment by fragment at its end: only the last of them are a trained model.
 
     Args:
         address: see `islands.join`, as are `token_file`, `connecting` and `say`.
@@ -110,11 +113,11 @@ def follow(
 
 
 class FollowedRun:
-    """The newest published values of a run that is followed, as an iterator."""
+    """The newest published values of a run that is followed, as an iterator for one consumer."""
 
     def __init__(self, source: Source, name: str = "follow") -> None:
         self._source = source
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the handler of a signal may close it
         self._held: Held | None = None  # what was not given yet
         self._waiting: list[Future[None]] = []
         self._ended = self._closed = False
@@ -151,7 +154,8 @@ class FollowedRun:
         if running is not None:
             with suppress(RuntimeError):  # the loop is closed, as the run has ended
                 running[0].call_soon_threadsafe(running[1].cancel)
-        self._thread.join(CLOSE_S)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(CLOSE_S)
 
     def __enter__(self) -> Self:
         return self
@@ -236,6 +240,7 @@ async def _published(who: Membership, wait_s: float, publish: Callable[[Held], o
     taken: list[Sequence[NDArray[np.float32]]] = [()]
     async with network_to_hub(who) as network:
         run = await fetch_run(who, network, role=Role.OBSERVER)
+        await asyncio.to_thread(load_increments, run.spec.settings.update_precision)
 
         def take(values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
             taken[0] = values
@@ -263,6 +268,8 @@ async def _published(who: Membership, wait_s: float, publish: Callable[[Held], o
             async with limit:
                 await observer.run()
         except TimeoutError as error:
+            if not limit.expired():
+                raise
             told = f"the run {run.spec.settings.run!r} had no values within {wait_s:g} s"
             raise UnreachableError(told) from error
         finally:

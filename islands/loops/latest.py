@@ -35,4 +35,4 @@ def latest(
     ) as run:
         for newest in run:
             return newest.values
-    raise UnreachableError("the run is over, and had no values")
+    raise UnreachableError("the run is over, and its values had not arrived; its folder has them")

@@ -38,9 +38,20 @@ class Roads:
 
     ports: Mapping[str, int]
     away: set[str] = field(default_factory=set)
+    _joined: list[asyncio.Task[object] | None] = field(default_factory=list)
+    _writers: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    async def end(self) -> None:
+        """Wait until all connections are closed, once those who dial have closed theirs."""
+        await asyncio.gather(*filter(None, self._joined), return_exceptions=True)
+        for writer in self._writers:
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
     async def join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Join one connection with whom its first lines name."""
+        self._joined.append(asyncio.current_task())
+        self._writers.append(writer)
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             whom, _, rest = head.decode().removeprefix("GET /").partition(" ")
@@ -49,6 +60,7 @@ class Roads:
         except (EOFError, OSError):  # it was a look, or the hub does not listen yet
             writer.close()
             return
+        self._writers.append(far)
         ends = {whom, rest.partition("Islands-Name: ")[2].split()[0]}
         far.write(head)
 
@@ -130,6 +142,7 @@ async def play(
         for process in processes.values():
             process.kill()
             process.wait()
+        await roads.end()
     if hub.returncode:
         raise SystemExit((folder / "hub.log").read_text())
     lines = [looks(folder, number) for number in range(routes.WAREHOUSES)]

@@ -36,6 +36,7 @@ class Tap:
         self._hub_port = hub_port
         self._streams: list[tuple[str, bytearray]] = []
         self._writers: list[tuple[str, asyncio.StreamWriter]] = []
+        self._joined: list[asyncio.Task[object] | None] = []
         self._away: set[str] = set()
 
     async def __aenter__(self) -> Self:
@@ -47,6 +48,10 @@ class Tap:
         self._server.close()
         for _who, writer in self._writers:
             writer.transport.abort()
+        await asyncio.gather(*filter(None, self._joined), return_exceptions=True)
+        for _who, writer in self._writers:
+            with suppress(OSError):
+                await writer.wait_closed()
 
     def sent(self, name: str) -> list[bytes]:
         """What one has sent, connection by connection."""
@@ -63,6 +68,8 @@ class Tap:
         self._away.discard(name)
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._joined.append(asyncio.current_task())
+        self._writers.append(("", writer))
         with suppress(OSError, asyncio.IncompleteReadError):
             head = await reader.readuntil(HEAD_END)
             found = _NAME.search(head)

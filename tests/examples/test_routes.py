@@ -89,6 +89,8 @@ async def test_the_relay_passes_nothing_of_who_is_away() -> None:
             await asyncio.start_server(roads.join, "127.0.0.1", 0)
         )
 
+        stack.push_async_callback(roads.end)
+
         async def dial(who: str, whom: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
             port = relay.sockets[0].getsockname()[1]
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

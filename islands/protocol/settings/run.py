@@ -60,7 +60,7 @@ class Timing:
         stalled_s: least time without a step before a stepping member is `stalled`.
         compile_s: time limit of compilation.
         round_s: least time before a round without quorum is abandoned.
-        final_s: time limit of the closing rounds.
+        final_s: time limit of the closing rounds, and then of the wait for observers.
         resend_s: time after which an unanswered pull or an unadopted update is retransmitted.
     """
 

@@ -8,8 +8,8 @@ Closing rounds have K = all. Cutting ends a learner that cannot be reached, or s
 tokens, so that its tokens have a fate. Progress restarts the wait of a stage (`timeouts.py`), and a
 learner that does not answer within it is not asked any more. The total is bounded when the end
 begins, so that no peer can postpone it. An observer is waited for, too, until it holds the last
-versions, but for no longer than `final_s` after the last of them was first sent to it: its link
-need not keep up with the run.
+versions, but for no longer than `final_s` after the last of them was committed: its link need not
+keep up with the run.
 
 While an operator pauses a run no round opens and nothing is granted; learners stop at their next
 boundary. A round that is open ends as usual, so no token is lost, and none is counted twice. The
@@ -17,8 +17,6 @@ pause is journalled. Time counts against `budget_s` from version 0 on, while the
 paused nor closes, and over all starts of the syncer, without the time between the last record of
 one and its crash.
 """
-
-from math import inf
 
 from islands.protocol.identities import WHOLE, LearnerName, Phase, Role, Status
 from islands.protocol.messages.membership import Stop
@@ -285,8 +283,8 @@ def _is_behind(core: SyncerMemory, learner: LearnerRecord, now_s: float) -> bool
     lacking = (one for one in range(core.fragments) if learner.holds(one) != core.version(one))
     if learner.role is not Role.LEARNER:
         patience_s = core.settings.timing.scaled(core.settings.timing.final_s)
-        sent_s = [learner.sent[one].first_s for one in lacking if one in learner.sent]
-        return learner.adopting and now_s < max(sent_s, default=-inf) + patience_s
+        in_time = core.closing is not None and now_s < core.closing.began_s + patience_s
+        return learner.adopting and in_time and any(one in learner.sent for one in lacking)
     return not learner.still and unready_because(learner) is None and any(True for _ in lacking)
 
 

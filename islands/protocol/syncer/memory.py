@@ -8,6 +8,7 @@ The rules are functions over `SyncerMemory`.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 
 from islands.protocol.identities import TRAINING, LearnerName, Phase, Version
 from islands.protocol.messages.training import LeaseGranted
@@ -51,8 +52,8 @@ class Closing:
 
     `deadline_s` bounds the wait for learners and, once finished, the wait for the supervisor. When
     something went `forward`, the deadline moves to `patience_s` from then, up to the fixed limit
-    `latest_s`. `stopped` holds the learners that reported so, and `silent` those that did not
-    answer in time: they are neither asked any more nor waited for.
+    `latest_s`. The present stage began at `began_s`. `stopped` holds the learners that reported so,
+    and `silent` those that did not answer in time: they are neither asked any more nor waited for.
     """
 
     reason: str
@@ -62,6 +63,7 @@ class Closing:
     stage: ClosingStage = ClosingStage.DRAINING
     patience_s: float = 0.0
     forward: bool = False
+    began_s: float = inf
     stopped: set[LearnerName] = field(default_factory=set)
     silent: set[LearnerName] = field(default_factory=set)
     changes: int = 1
@@ -91,6 +93,7 @@ class Closing:
 
     def go_on(self, stage: ClosingStage, now_s: float) -> None:
         self.enter(stage)
+        self.began_s = now_s
         self.deadline_s = min(now_s + self.patience_s, self.latest_s)
 
     def enter(self, stage: ClosingStage) -> None:

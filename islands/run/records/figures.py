@@ -495,7 +495,7 @@ class RunFigures(KeptFigures):
 
     def goodput(self, wall_s: float) -> float:
         """Return the time spent stepping over the time allocated: learners × wall time."""
-        stepping_s = sum(each.stepping_s - each.before_s for each in self.everybody())
+        stepping_s = sum(max(0.0, each.stepping_s - each.before_s) for each in self.everybody())
         return stepping_s / (max(1, len(self.learners) + self.gone.names) * max(wall_s, 1e-9))
 
     def yield_of(self, fragments: int, tokens: int) -> float:
