@@ -12,17 +12,19 @@ import pytest
 
 from examples.stories import routes
 from examples.stories.routes import ALL, HELD_BACK, KEPT_EVERY, WAREHOUSES, Routes, trips_of
+from islands import load
 from islands.cli.parsing import parse
 from islands.model.jax_trainer import JaxTrainer
 from islands.settings.host import RunOptions
 from islands.tasks.data.shards import ShardKey
-from tests.benchmarks.routes import AWAY, Roads, looks, play
+from tests.benchmarks.routes import AWAY, Roads, looks
+from tests.integration.programs import open_room
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 SHARD = ShardKey(0, 3)
 PORT = 17170  # the first of ten
-SHORT_TRIPS = 12_800  # of each warehouse
+FEW_TRIPS = 6_000  # of each warehouse
 
 
 def test_warehouses_are_unlike_and_their_trips_plausible() -> None:
@@ -114,14 +116,37 @@ async def test_the_relay_passes_nothing_of_who_is_away() -> None:
 @pytest.mark.long("test_a_warehouse_predicts_by_values_of_its_own")
 @pytest.mark.integration
 async def test_one_that_is_cut_off_learns_on_and_all_learn_of_all_regions(tmp_path: Path) -> None:
-    """A short run; docs/stories/routes.md has the figures of whole ones."""
-    folder = tmp_path / "run"
-    played = await play(folder, PORT, [], SHORT_TRIPS, returns=True)
-    alone = [line for line in played.lines[AWAY] if played.left < line[0] <= played.returned]
-    assert alone, "it reads on while nobody reaches it"
+    """Whoever is early or late, it is cut off between two looks of its own."""
+    folder, names = tmp_path / "run", [f"warehouse-{number}" for number in range(WAREHOUSES)]
+    roads = Roads({name: PORT + 1 + at for at, name in enumerate(["hub", *names])})
+
+    def looked(number: int, trips: float, times: int = 1) -> bool:
+        return len([line for line in looks(folder, number) if line[0] > trips]) >= times
+
+    async with open_room(tmp_path) as room:
+        relay = await asyncio.start_server(roads.join, "127.0.0.1", PORT)
+        endless = ("--run.budget_tokens", "100_000_000")
+        processes = routes.start(folder, PORT + 1, endless, relay=PORT).values()
+        try:
+            await room.wait(lambda: looked(AWAY, FEW_TRIPS))
+            roads.away.add(names[AWAY])
+            left = looks(folder, AWAY)[-1][0]
+            await room.wait(lambda: looked(AWAY, left, 3))
+            alone = looks(folder, AWAY)
+            roads.away.clear()
+            await room.wait(lambda: all(looked(each, 2 * FEW_TRIPS) for each in range(WAREHOUSES)))
+            told = await room.run("islands.cli", "stop", "--folder", folder)
+            assert told.process.returncode == 0, told
+            await room.wait(lambda: all(process.poll() is not None for process in processes))
+        finally:
+            relay.close()
+            for process in processes:
+                process.kill()
+                process.wait()
+            await roads.end()
     untrained = routes.error(Routes().init(jax.random.key(0)).params)
-    assert all(line[1] < untrained / 2 for line in alone)
-    assert played.mean < untrained / 2
+    assert all(line[1] < untrained / 2 for line in alone if line[0] > left)
+    assert routes.error(load(folder)) < untrained / 2
     summary = json.loads((folder / "summary.json").read_text())
-    assert (summary["reason"], summary["ledger"]["imbalance"]) == ("tokens", 0)
-    assert summary["learners"].keys() == {f"warehouse-{n}" for n in range(WAREHOUSES)}
+    assert summary["ledger"]["imbalance"] == 0
+    assert summary["learners"].keys() == set(names)
