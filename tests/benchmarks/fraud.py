@@ -65,6 +65,7 @@ async def play(room: programs.Room, *, seed: int, count: int, hour_s: float = 0.
             before = programs.merges(folder)
         if hour == AWAY[-1] + 1:
             await room.wait(lambda: programs.logged(folder, "evicted", name="europe-0"))
+            await room.wait(partial(merged_since, folder, before))
             alone = programs.merges(folder) - before
             os.killpg(job, signal.SIGCONT)
         if hour == fraud.SPIKE[0]:
@@ -83,6 +84,10 @@ async def play(room: programs.Room, *, seed: int, count: int, hour_s: float = 0.
     await programs.control(room, "stop")
     assert await room.ended(hub) == 0, str(hub)
     return Played(folder, tuple(took_s), alone)
+
+
+def merged_since(folder: Path, merges: int) -> bool:
+    return programs.merges(folder) > merges
 
 
 def have_trained(arrivals: Path, hour: int, regions: Sequence[str]) -> bool:

@@ -175,7 +175,7 @@ async def test_islands_of_two_engines_come_and_go_beside_those_of_the_hub(tmp_pa
     for fragment in summary["ledger"]["fragments"]:
         assert fragment["lost"] <= LOST_STEPS_MOST * TOKENS, "a kill costs the last steps alone"
         assert fragment["applied"] >= 0.7 * fragment["processed"]
-    assert summary["error"] < 15
+    assert summary["error"] < 25, "39 untrained"
 
 
 def starts_of(folder: Path, island: str) -> int:
