@@ -3,8 +3,6 @@
 Its root is that of the repository, so that links between pages are those of the files.
 """
 
-import logging
-
 project = "Islands"
 html_title = "Islands"
 root_doc = "docs/index"
@@ -25,8 +23,3 @@ html_copy_source = False
 html_show_copyright = False
 html_show_sourcelink = False
 html_use_index = False
-
-# A section of the contents may be empty; that warning has no name by which it could be left out.
-logging.getLogger("sphinx.sphinx.directives.other").addFilter(
-    lambda record: "glob pattern" not in str(record.msg)
-)

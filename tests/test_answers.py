@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.environment import ROOT
+
 VALUE = "\0"
 """What stands for a value in a sentence of the program, and `…` on the page."""
 

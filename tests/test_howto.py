@@ -1,44 +1,30 @@
 """What the pages of docs/howto/ show works: their tasks, and what wakes an operator."""
 
-import re
 import subprocess
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
 from islands.metrics.notices import notice_of
-from islands.model.jax_workload import JaxWorkload
-from islands.protocol.settings.run import RunSettings
 from islands.protocol.tape.member_entries import Evicted
-from tests.environment import ROOT
+from tests.pages import Page
+from tests.test_recipes import check_task
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 
 def first_block(page: str) -> str:
     """The first snippet of Python of a page."""
-    text = (ROOT / "docs" / "howto" / f"{page}.md").read_text()
-    return str(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0])
+    blocks = Page(f"docs/howto/{page}.md").blocks
+    return next(text for _, language, text in blocks if language == "python")
 
 
 @pytest.mark.parametrize(("page", "name"), [("own_model", "MyTask"), ("own_data", "Mean")])
 def test_the_task_of_a_page_has_nothing_to_mend(
     page: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / f"howto_{page}.py"
-    file.write_text(first_block(page))
-    spec = spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    workload = JaxWorkload(getattr(module, name)())
-    report = workload.check(RunSettings(), values=True, room_bytes=None)
-    assert report.faults == []
-    assert [part for part, _ in report.passed][-1] == "step"
+    check_task(name, first_block(page), tmp_path / f"howto_{page}.py", monkeypatch)
 
 
 def test_the_script_that_wakes_an_operator_understands_a_notice(tmp_path: Path) -> None:

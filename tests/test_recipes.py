@@ -45,8 +45,13 @@ def test_a_recipe_has_nothing_to_mend(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     source = "\n".join(BLOCKS[index] for index in (SHARED, *RECIPES[name]))
-    (tmp_path / f"recipe_{name}.py").write_text(source)
-    spec = spec_from_file_location(f"recipe_{name}", tmp_path / f"recipe_{name}.py")
+    check_task(name, source, tmp_path / f"recipe_{name}.py", monkeypatch)
+
+
+def check_task(name: str, source: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Import the source of a page from a file, and have its task checked to the end."""
+    file.write_text(source)
+    spec = spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)

@@ -122,6 +122,11 @@ def test_every_fragment_with_something_left_gets_a_round(overlap_steps: int) -> 
     bench.step("ana")
     bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
+    assert sorted(closing_rounds(bench)) == [0, 1, 2, 3]
+
+
+def closing_rounds(bench: Bench) -> list[int]:
+    """Have `ana` answer and adopt until nothing is pulled; returns the fragments, in order."""
     done: list[int] = []
     pulls = bench.pulls()
     while pulls:
@@ -134,7 +139,7 @@ def test_every_fragment_with_something_left_gets_a_round(overlap_steps: int) -> 
         pulls += bench.pulls()
         finish_adopting(bench, "ana")
         pulls += bench.pulls()
-    assert sorted(done) == [0, 1, 2, 3]
+    return done
 
 
 def test_work_beside_a_merge_is_asked_for_once_that_is_adopted() -> None:
@@ -412,15 +417,7 @@ def observed() -> Bench:
     bench.step("ana")
     bench.do(events.StopRequested("enough"))
     finish(bench, "ana")
-    pulls = bench.pulls()
-    while pulls:
-        bench.answer(pulls.pop(0))
-        pulls += bench.pulls()
-        bench.merge()
-        bench.journal()
-        pulls += bench.pulls()
-        finish_adopting(bench, "ana")
-        pulls += bench.pulls()
+    closing_rounds(bench)
     return bench
 
 
