@@ -128,7 +128,7 @@ class Guard:
 
     def _hold(self, sound: int) -> Found | None:
         """Find the checkpoint to go back to, and keep it from being removed."""
-        store = store_of(self._options, self._hub.settings.folder)
+        store = store_of(self._options.checkpoints, self._hub.settings.folder)
         try:
             found = newest_until(store, sound)
             if found is not None:
@@ -208,7 +208,7 @@ class Guard:
             return
         self._told = True
         with contextlib.suppress(IslandsError, OSError):
-            store = store_of(self._options, self._hub.settings.folder)
+            store = store_of(self._options.checkpoints, self._hub.settings.folder)
             self._held.enter_context(store.reading(before.checkpoint))
         say(f"the run is paused: it diverged, and {self._command(before.checkpoint)} goes back")
         self._pause()

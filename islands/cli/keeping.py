@@ -31,13 +31,13 @@ from islands.keeping.manifest import MANIFEST, Manifest, age_of
 from islands.keeping.promotion import Answer, answered, standby_in, wish
 from islands.keeping.restoring import go_back
 from islands.keeping.saving import CHECKPOINTS, store_of
-from islands.keeping.store import store_at
+from islands.keeping.store import Store, store_at
 from islands.keeping.verifying import faults_of_checkpoint, faults_of_run, journal_is_whole
 from islands.layout.loop_layout import LoopLayout
 from islands.model.workload import OwnLoop, load_workload
 from islands.protocol.errors import RefusedError, UserError, unusable
 from islands.protocol.identities import SYNCER
-from islands.run.hosting.hub_address import read_hub_address
+from islands.run.hosting.hub_address import checkpoints_of, read_hub_address
 from islands.run.hosting.process_identity import marked
 from islands.run.hosting.process_runtime import credentials_of, key_in, say
 from islands.run.records.figures import gone_back
@@ -67,7 +67,7 @@ def checkpoints(options: CheckpointsOptions, _: Common) -> int:
     """List a run's checkpoints, the oldest first."""
     run = Path(options.folder)
     is_run = (run / SPEC_FILE).exists()
-    store = store_at(run / CHECKPOINTS if is_run else options.folder)
+    store = _stored(run) if is_run else store_at(options.folder)
     known = held(store)
     if not known:
         raise UserError(f"there is no checkpoint in {store.told('').rstrip('/')}")
@@ -84,6 +84,10 @@ def checkpoints(options: CheckpointsOptions, _: Common) -> int:
         table.add_row(*(str(row[key]) for key in ("checkpoint", "tokens", "saved")), *_shown(row))
     Console().print(table)
     return 0
+
+
+def _stored(run: Path) -> Store:
+    return store_of(checkpoints_of(run), run)
 
 
 def _row(name: str, each: Manifest | str, judged: list[tuple[float, float]]) -> dict[str, object]:
@@ -125,7 +129,7 @@ def verify(options: VerifyOptions, _: Common) -> int:
     """Read everything back, and print what is wrong with it; return 1 if anything is."""
     path = Path(options.folder)
     if (path / SPEC_FILE).exists() and not (path / MANIFEST).exists():
-        found = faults_of_run(path)
+        found = faults_of_run(path, _stored(path))
         what = f"the run in {path}"
     else:
         checkpoint = find(options.folder, path)
@@ -182,7 +186,7 @@ def backup(options: BackupOptions, _: Common) -> int:
     require_folder(run)
     if out.exists():
         raise UserError(f"{out} is there already; name a folder that is yet to be made as --out")
-    found = find(AUTO, run)
+    found = find(AUTO, run, _stored(run))
     inside = out / CHECKPOINTS / found.manifest.name
     try:
         make_private(inside)
@@ -249,7 +253,7 @@ def resumed(
         return spec
     if wish == AUTO and own and journal_is_whole(folder):
         return spec
-    stored = store_of(saving, folder)
+    stored = store_of(saving.checkpoints, folder)
     if wish == AUTO and not whole_ones(held(stored)):
         return spec  # it begins, or was lost before the first one: the start tells
     found = find(wish, folder, stored)

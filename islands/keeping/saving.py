@@ -218,7 +218,7 @@ def checkpointer(
 ) -> Checkpointer:
     return Checkpointer(
         folder / JOURNAL,
-        store_of(options, folder),
+        store_of(options.checkpoints, folder),
         Schedule(options.every_merges, options.every_s),
         Retention(options.keep, options.keep_every_s),
         spec,
@@ -226,8 +226,12 @@ def checkpointer(
     )
 
 
-def store_of(options: CheckpointOptions, folder: Path) -> Store:
-    return store_at(options.checkpoints or folder / CHECKPOINTS)
+def store_of(checkpoints: str | None, folder: Path) -> Store:
+    """Return where the run of a folder stores checkpoints: there, or in the folder if it is None.
+
+    The settings and the run's hub (`hub_address.checkpoints_of`) tell of it.
+    """
+    return store_at(checkpoints or folder / CHECKPOINTS)
 
 
 def _check_free(store: Store, known: Sequence[Manifest], mine: Manifest) -> None:

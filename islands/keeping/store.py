@@ -281,3 +281,8 @@ def store_at(place: str | Path) -> Store:
     if "://" in text:
         return RemoteStore(text)
     return FolderStore(Path(text))
+
+
+def absolute(place: str) -> str:
+    """Return what names the same store from any folder; of nothing, nothing."""
+    return place if not place or "://" in place else str(Path(place).absolute())

@@ -12,7 +12,7 @@ from islands.keeping.catalogue import held
 from islands.keeping.finding import Found, Restored, read
 from islands.keeping.manifest import Manifest
 from islands.keeping.saving import CHECKPOINTS
-from islands.keeping.store import FolderStore
+from islands.keeping.store import FolderStore, Store
 from islands.protocol.errors import DamagedError, IslandsError
 from islands.settings.run_spec import not_whole
 from islands.settings.run_spec import read as read_spec
@@ -46,8 +46,11 @@ def _of_journal(recovered: Recovered) -> Iterator[str]:
             yield f"fragment {index}: {', '.join(unfit)} holds numbers that are not finite"
 
 
-def faults_of_run(folder: Path) -> list[str]:
-    """Return what is wrong with a run's folder: its spec, its journal, its checkpoints."""
+def faults_of_run(folder: Path, stored: Store | None = None) -> list[str]:
+    """Return what is wrong with a run's folder: its spec, its journal, its checkpoints.
+
+    `stored` is where the run stores them, if not in its folder.
+    """
     found: list[str] = []
     recovered = None
     try:
@@ -66,7 +69,7 @@ def faults_of_run(folder: Path) -> list[str]:
             found.append(f"{folder / JOURNAL} holds no whole version of all fragments")
     except IslandsError as error:
         found.append(str(error))
-    store = FolderStore(folder / CHECKPOINTS)
+    store = stored or FolderStore(folder / CHECKPOINTS)
     for name, each in held(store).items():
         if isinstance(each, Manifest):
             found += faults_of_checkpoint(Found(store, each))

@@ -32,6 +32,7 @@ from islands.files.slots import Slots
 from islands.files.whole_files import replace_file
 from islands.keeping.copies import copies_of
 from islands.keeping.standbys import addresses_in
+from islands.keeping.store import absolute
 from islands.model.evaluation import Judged, attempt
 from islands.model.interfaces import Workload
 from islands.model.memory import ADAM_MOMENTS, slow_write_s
@@ -299,6 +300,7 @@ class Coordinator:
             key_mark=self._credentials.mark(),
             token_mark="" if token is None else self._credentials.mark(token.header()),
             task_folders=tuple(str(each.absolute()) for each in data_folders()),
+            checkpoints=absolute(self.settings.saving.checkpoints or ""),
         )
         if self.claim.changed or earlier is None or address.needed != earlier.needed:
             await self._end_outdated()

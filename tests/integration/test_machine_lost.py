@@ -11,6 +11,7 @@ import pytest
 
 from islands.files.disk import RealDisk
 from islands.keeping.finding import find
+from islands.keeping.saving import CHECKPOINTS
 from islands.settings.run_spec import read
 from islands.syncer.journal import JOURNAL, Journal, Recovered
 from tests.integration.programs import (
@@ -133,13 +134,14 @@ async def test_with_a_checkpoint_no_more_is_lost_than_since_it(tmp_path: Path) -
         words = ("--checkpoints", stored, "--checkpoint_every", EVERY)
         lost = await island.lose(island.hub("run", *words), tmp_path / "run")
         found = find(str(stored), tmp_path)
-        hub = island.hub("again", "--resume", stored)
+        hub = island.hub("again", "--resume", stored, "--checkpoints", stored)
         (started,) = await island.end(hub, tmp_path / "again")
         listed = await room.run("islands.cli", "checkpoints", tmp_path / "again")
         checked = await room.run("islands.cli", "verify", tmp_path / "again")
     assert started["resumed"] is True
     assert lost.durable.merges - found.manifest.merges <= 2 * EVERY  # one may have been under way
     assert listed.process.returncode == 0, listed
-    assert "checkpoint  tokens" in listed.out
+    assert "checkpoint  tokens" in listed.out  # those of the store
+    assert not (tmp_path / "again" / CHECKPOINTS).exists()
     assert checked.process.returncode == 0, checked
     assert "nothing to mend" in checked.out

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from islands.actors.epochs import epoch_disk
+from islands.cli.__main__ import main
 from islands.files.disk import RealDisk
 from islands.files.run_files import PLAN_FILE, SPEC_FILE
 from islands.keeping.catalogue import held, whole_ones
@@ -28,6 +29,7 @@ from islands.protocol.syncer.journalling import Durable, fresh, resume_run
 from islands.protocol.syncer.versions import Published
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import Checkpointed, CopyFailed
+from islands.run.hosting.hub_address import HubAddress, write_hub_address
 from islands.settings.run_spec import RunPlan, RunSpec, read, write
 from islands.syncer.journal import JOURNAL, Journal, encode
 from messaging.codec.tensors import as_buffer, digest
@@ -360,6 +362,21 @@ def test_a_journal_that_is_gone_is_told_from_one_that_is_whole(tmp_path: Path) -
     assert journal_is_whole(tmp_path)
     assert faults_of_run(tmp_path) == []
     assert run.durable.merges == 4
+
+
+def test_commands_find_what_the_hub_stores_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, store, copy = tmp_path / "run", tmp_path / "store", tmp_path / "copy"
+    trained(folder, store=store)
+    write_hub_address(folder, HubAddress("ws://hub/supervisor", "r", checkpoints=str(store)))
+    assert main(["checkpoints", str(folder)]) == 0
+    assert "1-8" in capsys.readouterr().out
+    assert main(["backup", str(folder), "--out", str(copy)]) == 0
+    assert f"{copy} holds checkpoint 1-8" in capsys.readouterr().out
+    (store / "1-8" / MANIFEST).unlink()
+    assert main(["verify", str(folder)]) == 1
+    assert f"{store / '1-8'}: it has no manifest" in capsys.readouterr().out
 
 
 def test_the_manifest_tells_what_the_run_had(tmp_path: Path) -> None:

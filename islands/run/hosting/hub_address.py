@@ -16,7 +16,8 @@ class HubAddress:
 
     A file that the hub was not given is in the folder, and empty here. `key_mark` and `token_mark`
     are digests under the key, which differ where the secrets of two starts do. The hub's process
-    searched for the task and its data in `task_folders`.
+    searched for the task and its data in `task_folders`, and stores checkpoints in `checkpoints`: a
+    path or URL, empty if they are in the folder.
     """
 
     supervisor: str
@@ -26,6 +27,7 @@ class HubAddress:
     key_mark: str = ""
     token_mark: str = ""
     task_folders: tuple[str, ...] = ()
+    checkpoints: str = ""
 
     @property
     def needed(self) -> tuple[str, str, str]:
@@ -56,7 +58,18 @@ def read_hub_address(folder: Path) -> HubAddress:
 
 def task_folders_of(folder: Path) -> tuple[str, ...]:
     """Return the folders in which a run's hub searched for its task; none if that is not known."""
+    address = _known(folder)
+    return () if address is None else address.task_folders
+
+
+def checkpoints_of(folder: Path) -> str | None:
+    """Return where a run's hub stores checkpoints; None: in its folder, or nobody knows."""
+    address = _known(folder)
+    return None if address is None else address.checkpoints or None
+
+
+def _known(folder: Path) -> HubAddress | None:
     try:
-        return read_hub_address(folder).task_folders
+        return read_hub_address(folder)
     except UserError:  # the folder is a copy, or that of a run of `LocalSystem`
-        return ()
+        return None
