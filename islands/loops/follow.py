@@ -23,7 +23,6 @@ from islands.files.tape_writing import MemoryTape
 from islands.layout.leaves import MOMENTS_PREFIX, Layout
 from islands.loops.join import membership
 from islands.model.evaluation import Judged
-from islands.numerics.increment import warm_up as load_increments
 from islands.protocol.errors import IslandsError, UnreachableError
 from islands.protocol.identities import Role
 from islands.run.hosting.process_runtime import say as say_on_terminal
@@ -240,7 +239,6 @@ async def _published(who: Membership, wait_s: float, publish: Callable[[Held], o
     taken: list[Sequence[NDArray[np.float32]]] = [()]
     async with network_to_hub(who) as network:
         run = await fetch_run(who, network, role=Role.OBSERVER)
-        await asyncio.to_thread(load_increments, run.spec.settings.update_precision)
 
         def take(values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
             taken[0] = values

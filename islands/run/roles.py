@@ -66,10 +66,12 @@ def make_observer(
     def worker(kind: str) -> ThreadWorker:
         return ThreadWorker(f"{name}-{kind}", lambda e: observer.fail(kind, e), finish=False)
 
+    digests = worker("digests")
+    digests.submit(lambda: load_increments(context.settings.update_precision), lambda _: None)
     observer: ObserverActor = ObserverActor(
         name,
         context,
-        worker=worker("digests"),
+        worker=digests,
         evaluator=evaluator or worker("evaluation"),
         evaluate=evaluate,
         report=report,
