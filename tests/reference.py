@@ -109,14 +109,11 @@ def default(entry: Entry) -> str:
     return told + "".join(f"; {one} with {_listed(names)}" for one, names in others.items())
 
 
-def may_change(name: str) -> str:
-    """Return whether a run that is resumed may have another value, in a sentence."""
+def may_change(name: str) -> bool:
+    """Return whether a run that is resumed may have another value."""
     if name.startswith(RUN):
-        facts = facts_of(RunSettings)[name.removeprefix(RUN).partition(".")[0]]
-        may = facts.resumable
-    else:
-        may = name not in OF_SPEC
-    return f"A start in the run's folder **{'may' if may else 'may not'}** change it."
+        return facts_of(RunSettings)[name.removeprefix(RUN).partition(".")[0]].resumable
+    return name not in OF_SPEC
 
 
 def section(entry: Entry, *sentences: str) -> str:
@@ -127,8 +124,8 @@ def section(entry: Entry, *sentences: str) -> str:
         more.append(f"Taken by the kinds {_listed(f'`{one}`' for one in entry.fact.taken_by)}.")
     if entry.key.advanced:
         more.append("Few need it: only `--help all` shows it.")
-    facts = f"Value: {value(entry)}. Default: {default(entry)}. {' '.join(more)}".rstrip()
-    return f"### `{entry.key.name}`\n\n{_sentence(entry.about)}\n\n{facts}\n"
+    facts = f"**Value**: {value(entry)}. Default: {default(entry)}. {' '.join(more)}".rstrip()
+    return f"### `{entry.key.name}`\n\n{_sentence(entry.about)} {facts}\n"
 
 
 def title_of(group: type) -> str:
@@ -164,22 +161,29 @@ def run_settings() -> str:
         for each in entries_of(RunOptions)
         if each.owner is RunFile or each.key.name.startswith(RUN)
     ]
+    names = (".".join(each.key.name.split(".")[:2]) for each in entries)
+    fixed = dict.fromkeys(f"`{name}`" for name in names if not may_change(name))
     text = (
         "# Settings of a run\n\n"
         "All members of a run have these in common. They are given where the run begins, to "
         f"{_listed(f'`{one}`' for one in _with(RunFile))}; members get them from the "
         "supervisor. In a YAML file a dot is a level; on the command line "
         "`run.interval_steps` is `--run.interval_steps`, and in the environment "
-        "`ISLANDS_RUN_RUN__INTERVAL_STEPS`. The defaults are those of the preset `decoupled`. "
-        "A start in the run's folder with another value of what it may not change is refused, "
-        "with the name and both values. A start with `--resume CHECKPOINT` may change all but "
-        "`run.run`, `run.merge_moments`, `run.seed`, `task` and `task_settings`; `islands resume`, "
-        "which ends a pause, changes none.\n"
+        "`ISLANDS_RUN_RUN__INTERVAL_STEPS`. The defaults are those of the preset `decoupled`.\n\n"
+        f"A start in the run's folder may **not** change {_listed(fixed)}: another value is "
+        "refused, with the name and both values. It may change all others. A start with "
+        "`--resume CHECKPOINT` may change all but `run.run`, `run.merge_moments`, `run.seed`, "
+        "`task` and `task_settings`; `islands resume`, which ends a pause, changes none.\n"
     )
     for group, members in grouped(entries).items():
         text += f"\n## {title_of(group)}\n\n"
-        text += "\n".join(section(one, may_change(one.key.name)) for one in members)
+        text += "\n".join(section(one, _changes(one.key.name)) for one in members)
     return text
+
+
+def _changes(name: str) -> str:
+    may = "may" if may_change(name) else "may not"
+    return f"A start in the run's folder **{may}** change it."
 
 
 def _with(group: type) -> list[str]:
@@ -223,6 +227,33 @@ def _has(programs: list[str]) -> str:
     return f"Of {_listed(f'`{one}`' for one in programs)}."
 
 
+OPERATE, RESULTS = "commands_operate.md", "commands_results.md"
+COMMANDS_ON = {
+    OPERATE: r"status|add|drain|evict|pause|resume|invite|revoke|stop"
+    r"|save|checkpoints|verify|backup|promote",
+    RESULTS: r"logs|report|plot|cost|check|model|data|lab",
+}
+"""The pages of commands that neither start a run nor join one."""
+
+
+def _commands_on(page: str) -> str:
+    on = ((name, each) for name, each in PROGRAMS.items() if page == _page_of(name))
+    return "".join(command_section(name, each) for name, each in on)
+
+
+def _page_of(program: str) -> str:
+    on = (page for page, names in COMMANDS_ON.items() if re.match(rf"islands ({names})\b", program))
+    return next(on, "commands.md")
+
+
+def commands_operate() -> str:
+    return f"# Commands to a run in progress\n{_commands_on(OPERATE)}"
+
+
+def commands_results() -> str:
+    return f"# Commands on results, models, data, and the laboratory\n{_commands_on(RESULTS)}"
+
+
 def commands() -> str:
     text = (
         "# Commands\n\n"
@@ -230,9 +261,12 @@ def commands() -> str:
         "command has `--debug`, which shows the traceback of an error. Where a command reads a "
         "YAML file (`CONFIG`, or `--config FILE`), its options may stand there, and "
         "`--print_config` prints them all. The environment wins over the file, and the command "
-        "line over both. An option of a name with a dash is the same as with an underscore.\n"
+        "line over both. An option of a name with a dash is the same as with an underscore.\n\n"
+        "This page has what starts a run or joins one; "
+        f"[commands to a run in progress]({OPERATE}) and "
+        f"[those on results, models, data, and the laboratory]({RESULTS}) follow.\n"
     )
-    return text + "".join(command_section(name, each) for name, each in PROGRAMS.items())
+    return text + _commands_on("commands.md")
 
 
 def command_section(program: str, command: Command) -> str:
@@ -294,6 +328,8 @@ def processes() -> str:
 
 # -------------------------------------------------------------------------------------- Python
 
+PYTHON = {f"islands.loops.{one}": "python_follow.md" for one in ("follow", "latest")}
+"""Modules that are neither on the page of loops nor on that of the rest."""
 LINE_MOST = 88
 PARTS = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Reference|Deviation):(.*)$")
 ITEM = re.compile(r"^ {4}(\w+): (.*)$")
@@ -363,10 +399,29 @@ def public_names() -> Mapping[str, tuple[str, str]]:
 
 def python() -> str:
     text = (
-        "# Python\n\nWhat a user's own code needs of `islands`; "
-        "[tasks.md](../tasks.md) and [own_loops.md](../own_loops.md) say how it is used.\n"
+        "# Python: tasks and runs\n\nWhat a user's own code needs of `islands`; "
+        "[tasks.md](../tasks.md) says how it is used. [Loops](python_loops.md), and "
+        "[who follows a run](python_follow.md), have pages of their own.\n"
     )
+    return text + _described("python.md")
+
+
+def python_loops() -> str:
+    text = "# Python: training loops of one's own\n\n[own_loops.md](../own_loops.md) says how"
+    return f"{text} these are used.\n" + _described("python_loops.md")
+
+
+def python_follow() -> str:
+    text = "# Python: following a run\n\n[howto/serving.md](../howto/serving.md) says how"
+    return f"{text} these are used.\n" + _described("python_follow.md")
+
+
+def _described(page: str) -> str:
+    text = ""
     for name, (module, inner) in public_names().items():
+        loops = "python_loops.md" if module.startswith("islands.loops.") else "python.md"
+        if page != PYTHON.get(module, loops):
+            continue
         path = ROOT / Path(*module.split("."))
         file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         nodes = ast.parse(file.read_text()).body
@@ -404,9 +459,13 @@ def slug(heading: str) -> str:
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "commands.md": commands,
+    OPERATE: commands_operate,
+    RESULTS: commands_results,
     "host_settings.md": host_settings,
     "processes.md": processes,
     "python.md": python,
+    "python_follow.md": python_follow,
+    "python_loops.md": python_loops,
     "run_settings.md": run_settings,
 }
 

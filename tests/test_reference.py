@@ -34,7 +34,7 @@ def test_every_option_of_every_command_is_on_a_page() -> None:
 
 
 def test_every_public_name_is_on_its_page() -> None:
-    text = (FOLDER / "python.md").read_text()
+    text = "".join((FOLDER / name).read_text() for name in PAGES if name[:6] == "python")
     for name in (*(f"islands.{one}" for one in islands.__all__), "islands.torch.join"):
         assert f"\n## {name}\n" in text
 
@@ -53,4 +53,4 @@ def test_every_public_name_is_on_its_page() -> None:
 )
 def test_what_a_resumed_run_may_change_is_what_is_not_refused(key: str, now: RunSpec) -> None:
     refused = now.changed_from(RunSpec()) is not None
-    assert ("may not" in may_change(key)) == refused
+    assert may_change(key) != refused

@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 70
 PAGE_LINES_MAX = 300
-GENERATED_PAGES = "docs/reference/"
 
 BANNED_STEMS = ("common", "helper", "helpers", "manager", "managers", "misc", "util", "utils")
 SKIPPED_FOLDERS = ("__pycache__", "build", "dist", "htmlcov", "node_modules", "runs")
@@ -111,10 +110,10 @@ def function_length(source: Source) -> Iterator[str]:
 
 
 def page_length(source: Source) -> Iterator[str]:
-    """A page of the documentation that somebody wrote is short enough to be read in one go."""
+    """A page of the documentation is short enough to be read in one go."""
     lines = source.text.count("\n")
     is_page = source.path.startswith("docs/") and source.name.suffix == ".md"
-    if is_page and not source.path.startswith(GENERATED_PAGES) and lines > PAGE_LINES_MAX:
+    if is_page and lines > PAGE_LINES_MAX:
         yield breach(source, PAGE_LINES_MAX, f"{lines} lines, over {PAGE_LINES_MAX}; split it.")
 
 

@@ -34,7 +34,8 @@ ENDING_S = 10.0
 
 NO_STEP = (
     "a boundary was given the parameters of the one before, unchanged, so it counted no step: call "
-    "it once for each step that changes them, with tokens_per_step for all that this step processes"
+    "it once for each step that changes them, with tokens_per_step for all that this step "
+    "processes, and between steps only while the loop waits for data"
 )
 
 
