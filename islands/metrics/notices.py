@@ -7,6 +7,7 @@ command reads it from its standard input, a URL is sent it by POST, each `TRIES`
 import asyncio
 import contextlib
 import shlex
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -128,20 +129,18 @@ class Notices:
                 raise aiohttp.ClientError(f"it was answered {answer.status} {answer.reason}")
 
     async def _execute(self, notice: bytes) -> str:
-        nothing = asyncio.subprocess.DEVNULL
-        process = await asyncio.create_subprocess_exec(
-            *shlex.split(self._target),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=nothing,
-            stderr=nothing,
-        )
+        process = await asyncio.to_thread(_started, shlex.split(self._target))
         try:
-            await process.communicate(notice)
+            await asyncio.to_thread(process.communicate, notice)
         finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
+            process.kill()  # nothing, once it has ended
         return f"it ended with code {process.returncode}" if process.returncode else ""
+
+
+def _started(words: list[str]) -> "subprocess.Popen[bytes]":
+    """Start a command; uvloop would fork this process and its threads, of which JAX warns."""
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing)
 
 
 @asynccontextmanager
