@@ -150,8 +150,8 @@ async def _secret(target: Target, network: WebsocketNetwork) -> str:
 
 def show(members: tuple[MemberFigures, ...]) -> None:
     table = Table(box=None, pad_edge=False)
-    for title in ("name", "role", "status", "phase", "step", "silent", "incarnation"):
-        table.add_column(title, justify="right" if title in ("step", "silent") else "left")
+    for title in ("name", "role", "status", "phase", "steps", "silent", "incarnation"):
+        table.add_column(title, justify="right" if title in ("steps", "silent") else "left")
     for each in sorted(members, key=lambda member: (member.role.value, in_order(member.name))):
         table.add_row(
             each.name,

@@ -227,10 +227,7 @@ def checkpointer(
 
 
 def store_of(checkpoints: str | None, folder: Path) -> Store:
-    """Return where the run of a folder stores checkpoints: there, or in the folder if it is None.
-
-    The settings and the run's hub (`hub_address.checkpoints_of`) tell of it.
-    """
+    """Return where the run of a folder stores checkpoints: there, or in the folder if None."""
     return store_at(checkpoints or folder / CHECKPOINTS)
 
 

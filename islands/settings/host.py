@@ -59,7 +59,7 @@ class HubOptions:
     keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
     budget: Annotated[BudgetOptions, ADVANCED] = field(default_factory=BudgetOptions, metadata=FLAT)
     extend: bool = False
-    on_event: Annotated[str | None, ADVANCED] = None
+    on_event: str | None = None
     sinks: Annotated[tuple[str, ...], ADVANCED] = ()
 
 

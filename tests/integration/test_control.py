@@ -140,5 +140,5 @@ async def test_a_program_is_told_the_status_as_the_hub_tells_it(
 def test_status_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     show((MEMBER,))
     told = " ".join(capsys.readouterr().out.split())
-    assert "name role status phase step silent incarnation" in told
+    assert "name role status phase steps silent incarnation" in told
     assert "learner-0 learner live stepping 1,234 0.5 s 1.2" in told
