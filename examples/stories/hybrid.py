@@ -5,20 +5,14 @@ three years, made from a seed: homes and offices, cold days, and what nobody for
 before and the next day's temperatures, a perceptron forecasts each hour of that day. A token is a
 forecast hour. A step also sleeps for `step_s`, as it would wait for its accelerator.
 
-`Machines` is an engine of one's own, for a host without a cluster: its islands are processes of
-this host. With `stay_s` it is a cloud of spot machines, and takes its islands away.
+The engines are those of `here.py`: islands are processes of this host, and the cloud takes its own
+away.
 """
 
-import os
-import random
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -29,9 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
 from islands import Task, TaskState
-from islands.engines.engine import EngineAway, Island, Job, JobState, RunMark, check_settings
 from islands.tasks.data.shards import ShardKey, ShardPlan
-from messaging.clock import MonotonicClock
 
 FEEDERS, DAYS, HELD_OUT_DAYS, WEEK = 40, 1096, 88, 7
 INPUTS, HOURS = 24 * WEEK + 24 + 7, 24  # loads of a week, temperatures of a day, the day of a week
@@ -145,56 +137,3 @@ def forecast(params: PyTree, known: jax.typing.ArrayLike) -> Array:
     """Return the forecast load of each hour."""
     (wide, wide_bias), (out, out_bias) = params["hidden"], params["output"]
     return jax.nn.gelu(jnp.asarray(known) @ wide + wide_bias) @ out + out_bias + 1
-
-
-class Machines:
-    """An engine whose islands are processes of this host, as long as their hub runs.
-
-    With `stay_s` an island is killed after so long on average, drawn from `seed`, and there is no
-    machine for it for `away_s` on average.
-    """
-
-    poll_s = 0.5
-
-    def __init__(self, of: RunMark, settings: Mapping[str, str]) -> None:
-        """Read the settings of an entry."""
-        check_settings("Machines", settings, ("stay_s", "away_s", "seed"))
-        self._mean_s = float(settings.get("stay_s", "inf")), float(settings.get("away_s", "5"))
-        self._seed = settings.get("seed", "0")
-        self._jobs: dict[str, tuple[Island, subprocess.Popen[bytes], float, float]] = {}
-        self._none_until_s: dict[str, float] = {}
-        self._clock = MonotonicClock()
-
-    def place(self, island: Island) -> str:
-        """Start an island's process, and draw when it is killed."""
-        job, now_s = f"{island.name}.{island.attempt}", self._clock.now_s()
-        if now_s < self._none_until_s.get(island.name, 0.0):
-            raise EngineAway("there is no machine left")
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        told = {**os.environ, "PATH": path, **island.environment}
-        words = ["/bin/bash", "-c", island.script()]
-        process = subprocess.Popen(words, env=told, start_new_session=True)
-        drawn = random.Random(f"{self._seed}/{job}")
-        stay_s, away_s = (mean_s * drawn.expovariate(1) for mean_s in self._mean_s)
-        self._jobs[job] = island, process, now_s + stay_s, away_s
-        return job
-
-    def end(self, job: str, *, at_once: bool) -> None:
-        """Send the process of a job a signal."""
-        self._jobs[job][1].send_signal(signal.SIGKILL if at_once else signal.SIGTERM)
-
-    def list(self) -> Sequence[Job]:
-        """Kill whoever's time has come; then return all jobs."""
-        found = []
-        for job, (island, process, ends_s, away_s) in self._jobs.items():
-            if self._clock.now_s() >= ends_s and process.poll() is None:
-                process.kill()
-                self._none_until_s[island.name] = ends_s + away_s
-            code = process.poll()
-            state = JobState.RUNNING if code is None else JobState.ENDED
-            found.append(Job(island.name, job, state, where="this host", code=code))
-        return found
-
-    def describe(self, island: Island) -> str:
-        """Return the script of an island."""
-        return island.script(exports=True)

@@ -66,7 +66,7 @@ class Found:
 async def come_and_go(
     world: World, name: str, settings: dict[str, Any], seed: int, found: Found
 ) -> None:
-    """Start an island of the cloud and take it away, again and again, as `Machines` draws it."""
+    """Start an island of the cloud and take it away, again and again, as `here.Spot` draws it."""
     attempt = 0
     while True:
         attempt += 1

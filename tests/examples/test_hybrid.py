@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from examples.stories import hybrid
+from examples.stories import here, hybrid
 from islands.engines.engine import EngineAway, Island, JobState, RunMark
 from islands.engines.launcher import RECORDS_FILE, records_in
 from islands.engines.needs import Needs
@@ -85,17 +85,18 @@ def test_a_forecast_is_learned_on_devices_for_which_each_step_waits() -> None:
 
 
 def island(name: str, attempt: int = 1) -> Island:
-    return Island(name, OF, Needs("hybrid:Machines"), "sleep 1000", attempt=attempt)
+    return Island(name, OF, Needs("here:Spot"), "sleep 1000", attempt=attempt)
 
 
 async def test_a_machine_is_taken_away_and_there_is_none_for_a_while(tmp_path: Path) -> None:
-    kept = hybrid.Machines(OF, {})
-    spot = hybrid.Machines(OF, {"stay_s": "1e-9", "away_s": "1e9"})
+    logs = {"logs": str(tmp_path)}
+    kept = here.Here(OF, logs)
+    spot = here.Spot(OF, {**logs, "stay_s": "1e-9", "away_s": "1e9"})
     async with programs.open_room(tmp_path) as room:
         job = kept.place(island("cluster-0"))
         lost = spot.place(island("cloud-0"))
 
-        def ended(engine: hybrid.Machines) -> Callable[[], bool]:
+        def ended(engine: here.Here) -> Callable[[], bool]:
             return lambda: engine.list()[0].state is JobState.ENDED
 
         await room.wait(ended(spot))
@@ -106,8 +107,8 @@ async def test_a_machine_is_taken_away_and_there_is_none_for_a_while(tmp_path: P
         kept.end(job, at_once=False)
         await room.wait(ended(kept))
         assert kept.list()[0].code == -15
-    with pytest.raises(SettingsError, match=r"settings\.stays is not known to Machines"):
-        hybrid.Machines(OF, {"stays": "1"})
+    with pytest.raises(SettingsError, match=r"settings\.stays is not known to spot"):
+        here.Spot(OF, {"stays": "1"})
 
 
 def story(room: programs.Room, seed: int) -> dict[str, Any]:
@@ -118,6 +119,7 @@ def story(room: programs.Room, seed: int) -> dict[str, Any]:
     told["islands"]["cloud"]["settings"]["seed"] = seed
     for entry in told["islands"].values():
         entry["learner"]["folder"] = str(room.folder / "learners")
+        entry.setdefault("settings", {})["logs"] = str(room.folder / "logs")
     return told
 
 
@@ -164,8 +166,8 @@ async def test_islands_of_two_engines_come_and_go_beside_those_of_the_hub(tmp_pa
         await room.wait(lambda: starts_of(folder, "cloud-0") > 1)
         before = admitted("cloud-0")
         await room.wait(lambda: admitted("cloud-0") > before)
-        merges = programs.merges(folder)
-        await room.wait(lambda: programs.merges(folder) > merges + 8)
+        back = len(programs.entries(folder / "tape.jsonl"))
+        await room.wait(lambda: {"cloud-0", "cluster-0", "learner-0"} <= merged(folder, back))
         await programs.control(room, "stop")
         assert await room.ended(hub) == 0, str(hub)
     summary: dict[str, Any] = programs.summary_of(folder) or {}
@@ -176,6 +178,12 @@ async def test_islands_of_two_engines_come_and_go_beside_those_of_the_hub(tmp_pa
         assert fragment["lost"] <= LOST_STEPS_MOST * TOKENS, "a kill costs the last steps alone"
         assert fragment["applied"] >= 0.7 * fragment["processed"]
     assert summary["error"] < 25, "39 untrained"
+
+
+def merged(folder: Path, since: int) -> set[object]:
+    """Who was merged since so many entries of the run's tape."""
+    late = [e for e in programs.entries(folder / "tape.jsonl")[since:] if e["kind"] == "merged"]
+    return {name for entry in late for name in entry["participants"]}  # type: ignore[attr-defined]
 
 
 def starts_of(folder: Path, island: str) -> int:
