@@ -34,7 +34,8 @@ T = TypeVar("T")
 Arrays = dict[str, NDArray[np.float32]]
 VALUES_S = 300.0
 """Longest wait for the first values of a run: a large model takes its time on a slow link."""
-CLOSE_S = 10.0
+CLOSE_S, LEAVE_S = 10.0, 2.0
+"""Longest wait of `close` for its thread, and of that for its farewell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,13 +263,18 @@ async def _published(who: Membership, wait_s: float, publish: Callable[[Held], o
             evaluator=AtOnce(),
         )
         limit = asyncio.timeout(wait_s)
+        living = asyncio.ensure_future(observer.run())
         try:
             async with limit:
-                await observer.run()
+                await asyncio.shield(living)
         except TimeoutError as error:
             if not limit.expired():
                 raise
             told = f"the run {run.spec.settings.run!r} had no values within {wait_s:g} s"
             raise UnreachableError(told) from error
         finally:
+            if not living.done():
+                observer.leave("it follows no longer")
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(living, LEAVE_S)
             await observer.kill()

@@ -56,7 +56,7 @@ async def _observe(options: ObserverOptions, name: str) -> int:
             failed=runtime.SaidOnce(runtime.say),
             interval_s=options.evaluate_every_s,
         )
-        await runtime.live([observer], observer.ref.stop, tape)
+        await runtime.live([observer], observer.leave, tape)
     finally:
         await network.close()
     return 0

@@ -72,6 +72,9 @@ class ObserverActor(MemberActor[observer.Event]):
         for action in self.state.handle(message, now_s=self.now_s()):
             self._perform(action)
 
+    def leave(self, reason: str) -> None:
+        self.post(observer.LeaveRequested(reason))
+
     def release(self) -> None:
         """Stop the workers' threads, and free the values: the hub that it was in lives on."""
         self._values.clear()

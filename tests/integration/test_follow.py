@@ -19,6 +19,7 @@ from tests.integration.programs import (
     Room,
     entries,
     hub_address,
+    logged,
     merges,
     open_room,
     peak_bytes,
@@ -38,6 +39,8 @@ for newest in islands.follow(sys.argv[1]):
 print("over", flush=True)
 """
 """Writes a line for each of the newest values, and one when the run is over."""
+
+READER = "import sys, islands; islands.latest(sys.argv[1])"
 
 MIB = 2**20
 NARROW = Fault(
@@ -108,10 +111,13 @@ async def test_a_run_is_followed_to_its_last_values(updates: str, tmp_path: Path
         hub = hub_of(room, config)
         address = await room.wait(lambda: hub_address(folder))
         follower = follow(room, address)
+        reader = room.start_words((sys.executable, "-c", READER, str(address)))
         train(room, address)
-        assert await room.ended(hub) == 0, hub
-        assert await room.ended(follower) == 0, follower
+        for program in (hub, follower, reader):
+            assert await room.ended(program) == 0, program
     assert follower.out.endswith("over\n")
+    assert len(logged(folder, "left")) == 4, "learners, follower and reader say goodbye"
+    assert logged(folder, "evicted") == []
     check(folder, lines(follower))
 
 

@@ -6,7 +6,14 @@ from typing import TypeVar
 import pytest
 
 from islands.protocol import sessions
-from islands.protocol.identities import FragmentIndex, Incarnation, Phase, Role, Version
+from islands.protocol.identities import (
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Phase,
+    Role,
+    Version,
+)
 from islands.protocol.messages.membership import (
     RUN_OVER,
     Evicted,
@@ -14,6 +21,7 @@ from islands.protocol.messages.membership import (
     HeartbeatAck,
     Join,
     Joined,
+    Leave,
     Refused,
     Stop,
 )
@@ -24,6 +32,7 @@ from islands.protocol.observer.state import (
     EvaluationFinished,
     Event,
     Keep,
+    LeaveRequested,
     MessageArrived,
     ObserverState,
     Ticked,
@@ -201,7 +210,6 @@ def test_it_follows_a_syncer_that_moved() -> None:
 @pytest.mark.parametrize(
     ("message", "exits"),
     [
-        (Stop("budget spent"), [sessions.Exit("budget spent", failed=False)]),
         (
             Refused("watcher", "another layout", retry=False),
             [sessions.Exit("refused: another layout", failed=True)],
@@ -213,8 +221,25 @@ def test_it_follows_a_syncer_that_moved() -> None:
         (Refused("watcher", "name taken", retry=True), []),
     ],
 )
-def test_when_it_ends(message: Stop | Refused, exits: list[sessions.Exit]) -> None:
+def test_when_it_is_refused(message: Refused, exits: list[sessions.Exit]) -> None:
     assert Seat().seated().handle(MessageArrived(message)) == exits
+
+
+@pytest.mark.parametrize(
+    ("event", "told", "reason"),
+    [
+        (MessageArrived(Stop("tokens")), "the run is over: tokens", "tokens"),
+        (LeaveRequested("SIGTERM"), "SIGTERM", "SIGTERM"),
+    ],
+)
+def test_it_says_goodbye_before_it_ends(event: Event, told: str, reason: str) -> None:
+    """Else it would be evicted as silent."""
+    word = Leave(LearnerName("watcher"), ME, told)
+    ends = sessions.Exit(reason, failed=False)
+    both = [sessions.ToSyncer(word), sessions.ToSupervisor(word), ends]
+    assert Seat().seated().handle(event) == both
+    alone = Seat()
+    assert alone.handle(event) == [ends]
 
 
 def test_an_evaluation_stands_at_the_tokens_of_the_values_it_judges() -> None:

@@ -38,6 +38,13 @@ class Ticked:
     """A heartbeat is due."""
 
 
+@dataclass(frozen=True, slots=True)
+class LeaveRequested:
+    """The process is to end: whoever does not say so is evicted as silent, which wakes people."""
+
+    reason: str
+
+
 Event = (
     sessions.SupervisorLinkChanged
     | sessions.SyncerLinkChanged
@@ -45,6 +52,7 @@ Event = (
     | sessions.UpdateArrived
     | EvaluationFinished
     | Ticked
+    | LeaveRequested
 )
 
 
@@ -132,6 +140,8 @@ class ObserverState:
             case Ticked():
                 self._show_life(now_s)
                 self._report()
+            case LeaveRequested(reason):
+                self._leave(reason, reason)
             case _:
                 assert_never(event)
         self._evaluate(now_s)
@@ -164,9 +174,18 @@ class ObserverState:
                     reason = f"epoch {message.epoch} is older than {seen}"
                     self._actions.append(sessions.DropSyncerLink(reason))
             case messages.Stop(reason):
-                self._actions.append(sessions.Exit(reason, failed=False))
+                self._leave(f"the run is over: {reason}", reason)
             case _:
                 pass  # it is for learners alone
+
+    def _leave(self, told: str, reason: str) -> None:
+        """Say goodbye to whoever can be reached, and exit."""
+        farewell = self.membership.farewell(told)
+        if farewell is not None and self.membership.syncer_up:
+            self._actions.append(sessions.ToSyncer(farewell))
+        if farewell is not None and self.membership.supervisor_up:
+            self._actions.append(sessions.ToSupervisor(farewell))
+        self._actions.append(sessions.Exit(reason, failed=False))
 
     def _on_update(self, event: sessions.UpdateArrived) -> None:
         update = event.message
