@@ -209,18 +209,20 @@ def test_a_run_that_went_back_counts_from_there(folder: RunFolder) -> None:
     ledger.closed[LearnerName("a")] = ledger.closed_processed = 600
     for totals in ledger.totals:
         totals.applied = 600
-    folder.on_figures("a", 0.0, told("p", 100))
+    folder.on_figures("a", 20.0, told("p", 100))
     folder.figures.learners["a"].merged_tokens = 2 * 1000
-    folder.keep(0.0)
+    folder.keep(20.0)
     folder.close()
     gone_back(folder.path, 30, ledger)
     again = anew(folder)
     assert (again.tokens, again.figures.unbooked, again.figures.merges) == (600, 400, 30)
     assert again.figures.yield_of(2, again.tokens) == 1
-    again.on_figures("a", 0.0, told("q", 5))
+    again.on_figures("a", 1.0, told("q", 5))
     assert again.tokens == 650
     row = again.figures.learners["a"]
     assert (row.tokens, row.merged_tokens) == (650, 1200)
+    again.on_figures("a", 1.0, told("p", 107))
+    assert (again.tokens, row.steps) == (720, 112), "a process that lives on counts as before"
     again.close()
 
 
@@ -230,9 +232,11 @@ def test_a_run_that_begins_at_a_checkpoint_counts_from_there(tmp_path: Path) -> 
     gone_back(tmp_path, 30, ledger)
     folder = RunFolder(tmp_path, RunSettings(run="one"))
     folder.on_figures("b", 0.0, told("p", 5))
+    folder.on_figures("c", 2.0, told("lived on", 1000))
+    folder.on_figures("c", 2.1, told("lived on", 1001))
     folder.close()
-    assert folder.tokens == 650
-    assert [row["run_tokens"] for row in steps_of(folder)] == [650]
+    assert folder.tokens == 660
+    assert [row["run_tokens"] for row in steps_of(folder)] == [650, 660]
 
 
 def test_a_process_and_its_successor_that_tell_in_turn_count_once_each(folder: RunFolder) -> None:
@@ -273,8 +277,8 @@ def test_a_hub_in_anothers_place_counts_what_was_stepped_since_it_began(folder: 
     """Its learners trained for long before: a share of its own time is none of that."""
     folder.on_figures("a", 4.0, told("process", 1000))
     folder.on_figures("a", 8.0, told("process", 1020))
-    assert folder.figures.goodput(8.0) == pytest.approx(0.75), "4 s unknown, and 2 of 4"
-    assert folder.figures.learners["a"].stepping_s == pytest.approx(102)
+    assert folder.figures.goodput(8.0) == pytest.approx(0.25), "2 of 8 s, as 4 are not known"
+    assert folder.figures.learners["a"].tokens == 200
 
 
 def test_what_one_of_many_tells_asks_nobody_else(folder: RunFolder) -> None:
@@ -413,6 +417,7 @@ def test_a_liar_of_many_processes_ends_no_hub(folder: RunFolder) -> None:
     counts = dict.fromkeys(("steps", "tokens", "bytes_up", "bytes_down"), COUNT_MAX)
     lie = replace(told("p", 1), **counts, gap_bins=bins, stepping_s=1e308)  # type: ignore[arg-type]
     for number in range(300):
+        folder.on_figures("liar", 1.0, told(f"p{number}", 1))
         folder.on_figures("liar", 1.0, replace(lie, process=f"p{number}"))
     assert folder.figures.tokens == COUNT_MAX
     folder.on_figures("a", 2.0, told("p", 5))

@@ -6,7 +6,7 @@ and the run's loss is the mean over its learners.
 
 A run has one total of tokens: those processed, as the syncer's ledger has booked them. While the
 run goes on it is the larger of what is booked and what learners reported; at the end the ledger
-decides (`RunFigures.settle`), and what learners reported beyond it is counted apart, as unbooked.
+decides (`RunFigures.end`), and what learners reported beyond it is counted apart, as unbooked.
 """
 
 import re
@@ -50,6 +50,8 @@ AWAY_LEAST = 512
 GONE_PROCESSES_KEPT = 4096
 EVENTS_KEPT = 8
 STATES_KEPT = 256
+LATE_S = 1.0
+"""By so much the clocks of a process and of its run may differ."""
 LATELY_S = 60
 """Seconds over which participation is shown beside that of the whole run."""
 SPEED_SAMPLES = 32
@@ -66,8 +68,7 @@ class LearnerFigures(msgspec.Struct):
     since its last admission; `diverged` says that its last loss was not finite. Of the
     `merges_present` merges while it trained, `merges_joined` have a contribution of it, whose bases
     were `behind` versions behind, in sum. `states` has each change of its state with the seconds
-    since the run's first start. `before_s` of `stepping_s` are from before the run's clock began,
-    where a hub is in another's place. `sends` is the precision that it chose last. It was a member
+    since the run's first start. `sends` is the precision that it chose last. It was a member
     for `present_s`, and again since `since_s` on the run's clock. `merged_tokens` are summed over
     fragments; only the end of the run merged `belated_tokens` of them. `unmerged` counts merges
     since the last one with it, while it is live. `left_out` says why it is not asked.
@@ -77,7 +78,6 @@ class LearnerFigures(msgspec.Struct):
     tokens: int = 0
     incarnations: int = 0
     stepping_s: float = 0.0
-    before_s: float = 0.0
     waited_s: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
@@ -141,10 +141,14 @@ class LearnerFigures(msgspec.Struct):
         return self.present_s + (0.0 if self.since_s is None else max(0.0, at_s - self.since_s))
 
     def add_report(self, report: StepFigures, at_s: float) -> None:
-        """Add a report of one of its processes, cumulative since that process began."""
+        """Add a report of one of its processes, cumulative since that process began.
+
+        One that began before the run's clock, as its hub is in another's place or went back to a
+        checkpoint in another folder, counts from its first report: what it did before is booked.
+        """
         last = self.processes.pop(report.process, UNREPORTED)
-        if last is UNREPORTED:
-            self.before_s += max(0.0, min(LARGEST_DRAWN, report.stepping_s) - at_s)
+        if last is UNREPORTED and report.stepping_s > at_s + LATE_S:
+            last = report
         if last is not None:
             self.count(report, last)
             self.step_time_s = report.step_time_s if 0 <= report.step_time_s < inf else 0.0
@@ -179,11 +183,7 @@ class LearnerFigures(msgspec.Struct):
         return self.gaps.largest_s
 
     def settle(self, tokens: int) -> int:
-        """Set the tokens to those that are booked; return how many more it had reported.
-
-        Later reports of its processes are ignored: the run is over.
-        """
-        self.processes = dict.fromkeys(self.processes)
+        """Set the tokens to those that are booked; return how many more it had reported."""
         unbooked, self.tokens = max(0, self.tokens - tokens), tokens
         return unbooked
 
@@ -223,7 +223,6 @@ class DepartedLearners(msgspec.Struct):
         self.names += 1
         self.counted.incarnations += learner.incarnations
         self.counted.present_s += learner.present_s
-        self.counted.before_s += learner.before_s
         self.counted.merged_tokens += learner.merged_tokens
         self.counted.count(learner)
         self.processes.update(dict.fromkeys(learner.processes))
@@ -380,8 +379,14 @@ class RunFigures(KeptFigures):
         name = next((key for row in rows for key in row), "")
         return name, [row[name] for row in rows if name in row]
 
+    def end(self, total: int, booked: Mapping[str, int]) -> None:
+        """Settle at the run's end; what its processes report after that is ignored."""
+        self.settle(total, booked)
+        for learner in self.everybody():
+            learner.processes = dict.fromkeys(learner.processes)
+
     def settle(self, total: int, booked: Mapping[str, int]) -> None:
-        """Take over the ledger's tokens at the run's end, in all and by name.
+        """Take over the ledger's tokens, in all and by name.
 
         Tokens of names that have no row are counted with those of the departed.
         """
@@ -495,7 +500,7 @@ class RunFigures(KeptFigures):
 
     def goodput(self, wall_s: float) -> float:
         """Return the time spent stepping over the time allocated: learners × wall time."""
-        stepping_s = sum(max(0.0, each.stepping_s - each.before_s) for each in self.everybody())
+        stepping_s = sum(each.stepping_s for each in self.everybody())
         return stepping_s / (max(1, len(self.learners) + self.gone.names) * max(wall_s, 1e-9))
 
     def yield_of(self, fragments: int, tokens: int) -> float:

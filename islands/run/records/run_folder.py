@@ -441,7 +441,7 @@ class RunFolder:
         """Take over what the ledger says at the run's end, unless the syncer sent nothing."""
         figures, rows = self.figures, of_syncer["ledger"]["fragments"]
         if "learners" in of_syncer:
-            figures.settle(of_syncer["tokens"], of_syncer["learners"])
+            figures.end(of_syncer["tokens"], of_syncer["learners"])
             figures.merges, figures.settled_yield = of_syncer["merges"], of_syncer["yield"]
             figures.merged_tokens = min(TOTAL_MAX, sum(row["applied"] for row in rows))
             self._heard = figures.heard
