@@ -221,8 +221,10 @@ def test_a_run_that_went_back_counts_from_there(folder: RunFolder) -> None:
     assert again.tokens == 650
     row = again.figures.learners["a"]
     assert (row.tokens, row.merged_tokens) == (650, 1200)
-    again.on_figures("a", 1.0, told("p", 107))
-    assert (again.tokens, row.steps) == (720, 112), "a process that lives on counts as before"
+    again.on_figures("a", 1.0, told("p", 120))
+    assert (again.tokens, row.steps) == (650, 105), "what nobody booked is not counted"
+    again.on_figures("a", 2.0, told("p", 127))
+    assert (again.tokens, row.steps) == (720, 112), "and it counts from then on"
     again.close()
 
 

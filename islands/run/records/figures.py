@@ -140,14 +140,14 @@ class LearnerFigures(msgspec.Struct):
     def member_s(self, at_s: float) -> float:
         return self.present_s + (0.0 if self.since_s is None else max(0.0, at_s - self.since_s))
 
-    def add_report(self, report: StepFigures, at_s: float) -> None:
+    def add_report(self, report: StepFigures, since_s: float) -> None:
         """Add a report of one of its processes, cumulative since that process began.
 
-        One that began before the run's clock, as its hub is in another's place or went back to a
-        checkpoint in another folder, counts from its first report: what it did before is booked.
+        One that began before these figures, which are `since_s` old, counts from its first report:
+        what it did before is booked, or the run went back behind it.
         """
         last = self.processes.pop(report.process, UNREPORTED)
-        if last is UNREPORTED and report.stepping_s > at_s + LATE_S:
+        if last is UNREPORTED and report.stepping_s > since_s + LATE_S:
             last = report
         if last is not None:
             self.count(report, last)
@@ -325,7 +325,8 @@ class KeptFigures(msgspec.Struct):
     `away` holds the absent learners, the one that left last at the end. `evictions` counts members
     of all roles. `merged_tokens` is summed over fragments; `clock` is the fleet's in steps at the
     last merge. `booked` tokens are in the ledger, `unbooked` ones learners reported alone, and
-    `settled_yield` is the ledger's at the end. The file was written at `wall_s` on the run's clock
+    `settled_yield` is the ledger's at the end. Processes are counted since `anew_s` on the run's
+    clock: as its hub is in another's place, or it went back to a checkpoint. The file was written at `wall_s` on the run's clock
     and `kept_s` on the wall.
     """
 
@@ -343,6 +344,7 @@ class KeptFigures(msgspec.Struct):
     evaluations: list[dict[str, float]] = field(default_factory=list)
     losses: Curve = field(default_factory=Curve)
     work: WorkTime = field(default_factory=WorkTime)
+    anew_s: float = 0.0
     wall_s: float = 0.0
     kept_s: float = 0.0
 
@@ -566,7 +568,9 @@ def gone_back(path: Path, merges: int, ledger: Ledger) -> None:
     """
     wall_s, figures, _ = restored(path)
     figures.settle(ledger.processed, dict[str, int](ledger.by_name.items()))
+    figures.anew_s = wall_s
     for learner in figures.everybody():
+        learner.processes.clear()
         most = learner.tokens * len(ledger.totals)
         learner.merged_tokens = min(learner.merged_tokens, most)
         learner.belated_tokens = min(learner.belated_tokens, most)

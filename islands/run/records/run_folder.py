@@ -344,7 +344,7 @@ class RunFolder:
             figures.status, figures.incarnations = Status.LIVE.value, 1
             figures.join(self.earlier_s + at_s)
         before = figures.tokens
-        figures.add_report(report, self.earlier_s + at_s)
+        figures.add_report(report, self.earlier_s + at_s - self.figures.anew_s)
         self._heard = min(TOTAL_MAX, max(0, self._heard + figures.tokens - before))
         self._step_row(name, at_s, figures, report)
         if at_s >= self._keep_s:
