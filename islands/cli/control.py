@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from islands.cli.parsing import Common
-from islands.files.run_files import KEY_FILE, TOKEN_FILE
+from islands.files.run_files import KEY_FILE, SUMMARY_FILE, TOKEN_FILE
 from islands.protocol.errors import RefusedError, UnreachableError, UserError
 from islands.protocol.identities import OPERATOR, Role
 from islands.protocol.invitations import Invited, parted, role_of, signing_secret
@@ -74,7 +74,15 @@ async def answered(verb: Verb, options: OperatorOptions) -> int:
         name, count = options.entry, options.count
     elif isinstance(options, RemoveOptions | RevokeOptions):
         name = options.name
-    answer, status = await ask(target_of(options), verb, name, count)
+    try:
+        answer, status = await ask(target_of(options), verb, name, count)
+    except (UnreachableError, RefusedError) as error:
+        if options.folder is None or not (options.folder / SUMMARY_FILE).exists():
+            raise
+        raise RefusedError(
+            f"the run in {options.folder} has ended, and no hub of it is there any more; its "
+            "command with --extend and a larger budget goes on"
+        ) from error
     if isinstance(options, StatusOptions) and options.json:
         if not status:
             raise RefusedError("the hub has no status as JSON to give")

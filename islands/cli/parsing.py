@@ -267,7 +267,7 @@ def _nearest(name: str, known: Iterable[str], dashes: str = "") -> str:
     """Return a question whether a similar name was meant; "" if no name is similar."""
     names = list(known)
     last = name.rpartition(".")[2]
-    same_end = [each for each in names if each.rpartition(".")[2] == last]
+    same_end = sorted((each for each in names if each.rpartition(".")[2] == last), key=len)
     near = same_end[:1] or difflib.get_close_matches(name, names, 1, 0.7)
     if not near:
         ends = {each.rpartition(".")[2]: each for each in reversed(names)}

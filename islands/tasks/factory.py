@@ -8,6 +8,7 @@ this host has named, before anything is imported.
 import dataclasses
 import importlib
 import os
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import get_type_hints
@@ -66,6 +67,13 @@ def find(name: str, allowed: Collection[str] = ()) -> type:
         package = errors.missing_package(error)
         if package is not None:
             raise errors.TaskError(errors.not_installed(f"task {name!r}", package)) from error
+        if isinstance(error, AttributeError) and location_of(error) is None:
+            module = sys.modules[module_name]
+            own = [each for each, it in vars(module).items() if isinstance(it, type)]
+            raise errors.TaskError(
+                f"task {name!r} cannot be loaded: {module.__file__} has no {class_name}; its "
+                f"classes are {', '.join(own) or 'none'}"
+            ) from error
         if location_of(error) is not None:  # the file was found, and the mistake is in it
             raise task_error(error, f"task {name!r} fails as it is imported") from error
         searched = ", ".join(dict.fromkeys(str(each.absolute()) for each in data_folders()))

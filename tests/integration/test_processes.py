@@ -121,7 +121,7 @@ async def test_an_operator_sees_who_is_here(place: Place) -> None:
     told = await control(place[0], "status")
     for name in (*PAIR, "syncer"):
         assert name in told.out
-    assert "run fleet goes on with 2 learners, 2 of them live" in told.out
+    assert "run fleet goes on with 2 of 2 learners live" in told.out
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -232,7 +232,7 @@ def test_status_lists_members_of_all_roles() -> None:
     desk.now_s += 0.5
     answer = desk.command(Verb.STATUS)
     assert answer.done
-    assert answer.told == "run r goes on with 1 learners, 1 of them live"
+    assert answer.told == "run r goes on with 1 of 1 learners live"
     assert [(m.name, m.role) for m in answer.members] == [
         ("a", Role.LEARNER),
         ("o", Role.OBSERVER),

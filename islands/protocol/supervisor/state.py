@@ -221,7 +221,7 @@ def _status(memory: SupervisorMemory) -> Answer:
     paused = memory.paused or any(member.phase is Phase.PAUSED for member in learners)
     state = "is ending" if memory.stopping else "is paused" if paused else "goes on"
     state += f", but {BLOCKED}," if memory.blocked else ""
-    text = f"run {memory.settings.run} {state} with {len(learners)} learners, {live} of them live"
+    text = f"run {memory.settings.run} {state} with {live} of {len(learners)} learners live"
     return True, text if memory.here[Role.SYNCER] else f"{text}; there is no syncer"
 
 
