@@ -1,9 +1,12 @@
 """The story *fraud*, played by its commands: Europe is away, Singapore comes and goes.
 
-    python -m tests.benchmarks.fraud --seeds 0 1 2 --hour_s 8
+    python -m tests.benchmarks.fraud [--seeds 0,1,2] [--hour_s 8] [--picture FILE] [--keep PATH]
 
-prints, for each seed, the average precision over all regions in the hour after the last, next to
-that of training on all data in one place with as many transactions, and how long each hour took.
+For each seed, the run of `examples/stories/fraud.yaml` is played; an hour lasts `hour_s`, within
+which all who are there must have trained on it. Printed are how long that took, and the average
+precision in the hour after the last, on transactions that nobody trained on: over all regions, and
+in each. The same is printed of training on all data in one place, with as many transactions, of
+each region alone on its own, and of all on hour 0 alone. The picture is of the last seed.
 """
 
 import argparse
@@ -13,10 +16,11 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import fmean, stdev
 
 import jax
 import numpy as np
@@ -30,17 +34,26 @@ from tests.integration import programs
 
 STORIES = programs.ROOT / "examples" / "stories"
 AWAY = (2, 3)  # the hours in which Europe is away
-TESTED = 100_000  # transactions of each region
+TESTED = 300_000  # transactions of each region, after the last hour
+DRAWN = 100_000  # and in each hour of the picture
+CENTRAL = "one place"
+HEAD = (
+    "next to the better of one place in %: in one ranking, mean of regions; then both, each region"
+)
 COMMAND = f"python {STORIES / 'fraud.py'} learn"
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A run: its folder, and of each hour the seconds until all who were there had trained."""
+    """A run: its folder, and of each hour the seconds until all who were there had trained.
+
+    `models` are those published at the end of each hour.
+    """
 
     folder: Path
     hours_s: tuple[float, ...]
     merges_without_europe: int
+    models: list[PyTree]
 
 
 def regions_in(hour: int) -> Sequence[str]:
@@ -50,7 +63,8 @@ def regions_in(hour: int) -> Sequence[str]:
 
 async def play(room: programs.Room, *, seed: int, count: int, hour_s: float = 0.0) -> Played:
     """Play the story; an hour lasts `hour_s`, or longer until all who are there have trained."""
-    folder, arrivals, took_s, alone = room.folder / "run", room.folder / "arrivals", [], 0
+    folder, arrivals, alone = room.folder / "run", room.folder / "arrivals", 0
+    took_s, models = list[float](), list[PyTree]()
     words = [f"--islands.{region}.command={COMMAND}" for region in fraud.REGIONS]
     config, start = STORIES / "fraud.yaml", ("--listen", "127.0.0.1:0", "--run.seed", seed)
     run = ("run", config, "--folder", folder, *start, *words)
@@ -68,10 +82,12 @@ async def play(room: programs.Room, *, seed: int, count: int, hour_s: float = 0.
             await room.wait(partial(merged_since, folder, before))
             alone = programs.merges(folder) - before
             os.killpg(job, signal.SIGCONT)
-        if hour == fraud.SPIKE[0]:
-            await programs.control(room, "add", "singapore")
+        if hour == fraud.SPIKE[0]:  # it was seen coming
+            await room.wait(lambda: programs.logged(folder, "admitted", name="singapore-0"))
         if hour == fraud.SPIKE[-1] + 1:
             await programs.control(room, "drain", "singapore-0")
+        if hour == fraud.SPIKE[0] - 1:
+            await programs.control(room, "add", "singapore")
         began_s = time.monotonic()
         for region in regions_in(hour):
             fraud.arrive(arrivals, region, hour, fraud.transactions(seed, region, hour, count))
@@ -79,11 +95,13 @@ async def play(room: programs.Room, *, seed: int, count: int, hour_s: float = 0.
         await room.wait(partial(have_trained, arrivals, hour, here))
         took_s.append(time.monotonic() - began_s)
         await asyncio.sleep(max(0.0, hour_s - took_s[-1]))
+        if hour < fraud.HOURS - 1:
+            models.append(await asyncio.to_thread(newest, folder))
     everything = set(range(fraud.HOURS))
     await room.wait(lambda: everything <= trained(arrivals, "europe").keys())
     await programs.control(room, "stop")
     assert await room.ended(hub) == 0, str(hub)
-    return Played(folder, tuple(took_s), alone)
+    return Played(folder, tuple(took_s), alone, [*models, published(folder)])
 
 
 def merged_since(folder: Path, merges: int) -> bool:
@@ -101,80 +119,147 @@ def trained(arrivals: Path, region: str) -> dict[int, dict[str, float]]:
     return {row["hour"]: row for row in map(json.loads, lines)}
 
 
-def worth(params: PyTree, seed: int) -> float:
-    """The average precision over all regions in the hour after the last."""
-    hours = [fraud.transactions(seed + 1000, each, fraud.HOURS, TESTED) for each in fraud.REGIONS]
-    return fraud.average_precision(params, np.concatenate(hours))
+def newest(folder: Path) -> PyTree:
+    """What the hub of a run publishes now."""
+    address = programs.hub_address(folder)
+    assert address is not None
+    return islands.latest(address, token_file=folder / "token")
 
 
 def published(folder: Path) -> PyTree:
     return islands.load(folder, like=fraud.Fraud().init(jax.random.key(0)).params)
 
 
-def in_one_place(arrivals: Path, seed: int, *, together: bool) -> PyTree:
-    """Train on all data in one place, with as many transactions.
+def worth(params: PyTree, seed: int, hour: int = fraud.HOURS, count: int = TESTED) -> list[float]:
+    """The average precision in an hour, on transactions that nobody trains on.
+
+    Of all regions in one ranking, as the mean of regions, and in each of them.
+    """
+    hours = [fraud.transactions(seed + 1000, each, hour, count) for each in fraud.REGIONS]
+    pooled, *each = [fraud.average_precision(params, x) for x in (np.concatenate(hours), *hours)]
+    return [pooled, fmean(each), *each]
+
+
+def in_one_place(
+    arrivals: Path, *, together: bool = True, regions: Sequence[str] = fraud.REGIONS
+) -> list[PyTree]:
+    """Train on all data of regions in one place; return the model after each hour.
 
     A step has a batch of each region, which the islands' steps have `together`, or of one alone.
     """
     task = fraud.Fraud(str(arrivals))
-    optimizer = task.optimizer(fraud.RATE)
-    step, params = fraud.step_of(task, optimizer), task.init(jax.random.key(seed)).params
+    optimizer, models = task.optimizer(fraud.RATE), list[PyTree]()
+    step, params = fraud.step_of(task, optimizer), task.init(jax.random.key(0)).params
     moments = optimizer.init(params)
     for hour in range(fraud.HOURS):
-        for batches in _side_by_side(task, hour):
+        for batches in _side_by_side(task, hour, regions):
             for batch in [_joined(batches)] if together else batches:
                 params, moments, _ = step(params, moments, batch)
-    return params
+        models.append(params)
+    return models
 
 
-def _side_by_side(task: fraud.Fraud, hour: int) -> Iterator[Sequence[fraud.Batch]]:
-    places = [fraud.REGIONS.index(region) for region in regions_in(hour)]
-    all_of_them = [task.batches(ShardKey(hour, place), 0) for place in places]
+def _side_by_side(
+    task: fraud.Fraud, hour: int, regions: Sequence[str]
+) -> Iterator[Sequence[fraud.Batch]]:
+    here = [fraud.REGIONS.index(each) for each in regions_in(hour) if each in regions]
+    all_of_them = [task.batches(ShardKey(hour, each), 0) for each in here]
     for found in zip(*all_of_them, strict=True):
         yield [batch for batch, _ in found]
 
 
 def _joined(batches: Sequence[fraud.Batch]) -> fraud.Batch:
-    x, category, frauds = (np.concatenate(part) for part in zip(*batches, strict=True))
-    return fraud.Batch(x, category, frauds)
+    x, category, frauds = (np.concatenate(part) for part in [*zip(*batches, strict=True)][:3])
+    return fraud.Batch(x, category, frauds, batches[0].share)
 
 
-async def _one(seed: int, count: int, hour_s: float, keep: Path | None) -> tuple[float, float]:
-    with tempfile.TemporaryDirectory() as made:
-        room_folder = Path(made) if keep is None else keep / f"seed-{seed}"
-        room_folder.mkdir(parents=True, exist_ok=True)
-        async with programs.open_room(room_folder) as room:
-            played = await play(room, seed=seed, count=count, hour_s=hour_s)
-        arrivals = room_folder / "arrivals"
-        found = worth(published(played.folder), seed)
-        central = [
-            worth(in_one_place(arrivals, seed, together=each), seed) for each in (True, False)
-        ]
-        hours = " ".join(f"{took_s:.1f}" for took_s in played.hours_s)
-        print(
-            f"seed {seed}: average precision {found:.4f}; in one place {central[0]:.4f}, and "
-            f"{central[1]:.4f} with a region in each step; seconds of each hour {hours}; "
-            f"{played.merges_without_europe} merges without Europe",
-            flush=True,
-        )
-        for region in fraud.REGIONS:
-            rows = sorted(trained(arrivals, region).items())
-            told = " ".join(f"{row['average_precision_before']:.3f}" for _, row in rows)
-            print(f"    {region}, before it trained on each hour: {told}", flush=True)
-    return found, max(central)
+def judged(played: Played, arrivals: Path) -> dict[str, list[PyTree]]:
+    """The models after each hour, by who trained them."""
+    central = [in_one_place(arrivals, together=each) for each in (True, False)]
+    alone = {f"{each} alone": in_one_place(arrivals, regions=[each]) for each in fraud.REGIONS}
+    ways = dict(zip((CENTRAL, "a region in each step"), central, strict=True))
+    return {"islands": played.models, **ways, **alone, "hour 0 alone": central[0][:1]}
+
+
+async def _one(seed: int, chosen: argparse.Namespace, room_folder: Path) -> dict[str, list[float]]:
+    async with programs.open_room(room_folder) as room:
+        played = await play(room, seed=seed, count=chosen.count, hour_s=chosen.hour_s)
+    models = judged(played, room_folder / "arrivals")
+    figures = {name: worth(each[-1], seed) for name, each in models.items()}
+    better = [max(figures[name][at] for name in list(models)[1:3]) for at in (0, 1)]
+    shares = {
+        n: [100 * (each[at] / better[at] - 1) for at in (0, 1)] for n, each in figures.items()
+    }
+    late = sum(each > chosen.hour_s for each in played.hours_s)
+    hours = " ".join(f"{each:.1f}" for each in played.hours_s)
+    print(f"seed {seed}: trained on each hour in {hours} s; {late} of {fraud.HOURS} late;", end="")
+    print(f" {played.merges_without_europe} merges without Europe; {HEAD}")
+    for name, each in figures.items():
+        print(f"    {name:<24}{in_columns(shares[name], 1)}{in_columns(each)}", flush=True)
+    if chosen.picture and seed == chosen.seeds[-1]:
+        draw(models, seed, chosen.picture)
+    return {name: [*shares[name], *each] for name, each in figures.items()}
+
+
+def in_columns(figures: Iterable[float], digits: int = 4) -> str:
+    return "".join(f"{each:>10.{digits}f}" for each in figures)
+
+
+def draw(models: Mapping[str, Sequence[PyTree]], seed: int, path: Path) -> None:
+    """Draw the average precision before each hour in each region."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(11, 4), sharey=True, layout="constrained")
+    for axis, region in zip(axes, fraud.REGIONS, strict=True):
+        column = 2 + fraud.REGIONS.index(region)
+        first = min(hour for hour in range(fraud.HOURS) if region in regions_in(hour))
+        for name, label, style, begins in (
+            ("islands", "islands", "o-", 1),
+            (CENTRAL, "all data in one place", "k--", 1),
+            (f"{region} alone", "this region alone", "s:", first + 1),
+        ):
+            hours = range(begins, fraud.HOURS + 1)
+            found = [worth(models[name][hour - 1], seed, hour, DRAWN)[column] for hour in hours]
+            axis.plot(hours, found, style, label=label)
+        axis.set(title=f"in {region.capitalize()}", xlabel="hour")
+    axes[0].axvspan(AWAY[0], AWAY[-1] + 1, color="tab:red", label="Europe is away", alpha=0.15)
+    spike = fraud.SPIKE[0], fraud.SPIKE[-1] + 1
+    axes[2].axvspan(*spike, color="tab:green", label="Singapore has an island", alpha=0.15)
+    axes[0].set(ylabel="average precision", ylim=(0, None))
+    for axis in axes:
+        axis.legend(loc="lower right", fontsize="small")
+    figure.suptitle("Models before each hour, on transactions of that hour")
+    figure.savefig(path, dpi=90)
 
 
 def main() -> None:
     """Play the story once for each seed."""
-    parser = argparse.ArgumentParser(description="Play the story fraud.")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--count", type=int, default=16_000, help="transactions in an hour")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--seeds", type=lambda each: [*map(int, each.split(","))], default=[0, 1, 2]
+    )
+    parser.add_argument("--count", type=int, default=64_000, help="transactions in an hour")
     parser.add_argument("--hour_s", type=float, default=8.0)
-    parser.add_argument("--keep", type=Path, default=None, help="folder for the runs")
-    given = parser.parse_args()
-    pairs = [asyncio.run(_one(s, given.count, given.hour_s, given.keep)) for s in given.seeds]
-    shares = [found / central - 1 for found, central in pairs]
-    print(f"next to the better of one place: {np.mean(shares):+.2%} ± {np.std(shares):.2%}")
+    parser.add_argument("--picture", type=Path, help="PNG of the last seed")
+    parser.add_argument("--keep", type=Path, help="folder for the runs; else they are removed")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = (chosen.keep or Path(temporary)).absolute()
+        rows = []
+        for seed in chosen.seeds:
+            (folder / f"seed-{seed}").mkdir(parents=True)
+            rows.append(asyncio.run(_one(seed, chosen, folder / f"seed-{seed}")))
+    if len(rows) > 1:
+        print(f"{HEAD} (mean ± standard deviation of seeds)")
+        for name in rows[0]:
+            found = [*zip(*(row[name] for row in rows), strict=True)]
+            print(f"    {name:<24}", end="")
+            print("".join(f"{fmean(each):>8.3f} ± {stdev(each):.3f}" for each in found))
 
 
 if __name__ == "__main__":
