@@ -34,9 +34,9 @@ def test_warehouses_are_unlike_and_their_trips_plausible() -> None:
     for number in range(WAREHOUSES):
         apart = np.linalg.norm(means[number, 2:4] - means[number - 1, 2:4])
         assert 20 * apart > 10, "km between the middles of two regions"
-    assert np.ptp(means[:, 5]) > 1, "hours"
+    assert np.ptp(means[:, 7]) > 1, "hours"
     for known, minutes in drawn:
-        assert known.shape == (2000, 12)
+        assert known.shape == (2000, 14)
         assert 3 < minutes.min() < minutes.max() < 600
 
 
@@ -72,7 +72,7 @@ def test_a_warehouse_predicts_by_values_of_its_own(
     assert (first[0], last[0]) == (0, 2 * KEPT_EVERY * Routes().rows)
     assert last[1] < first[1] / 2
     kept = dict(np.load(tmp_path / "warehouse-2.npz"))
-    assert (routes.error(kept, [2]), routes.error(kept)) == tuple(last[1:])
+    assert (routes.errors(kept)[2], routes.error(kept)) == tuple(last[1:])
     routes.predict(tmp_path, 2)
     assert capsys.readouterr().out.count("warehouse-2 predicted") == 3
 
