@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from islands.cli.parsing import parse
 from islands.model.jax_trainer import JaxTrainer
 from islands.settings.host import RunOptions
 from islands.tasks.data.shards import ShardKey
-from tests.benchmarks.routes import AWAY, Roads, looks
+from tests.benchmarks.routes import AWAY, RATE, ROWS, Roads, by_itself, floor, looks, simulate, told
 from tests.integration.programs import open_room
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.usefixtures("quickly_compiled")
 SHARD = ShardKey(0, 3)
 PORT = 17170  # the first of ten
 FEW_TRIPS = 6_000  # of each warehouse
+STEPS = 400  # of each on the virtual clock
 
 
 def test_warehouses_are_unlike_and_their_trips_plausible() -> None:
@@ -34,9 +36,9 @@ def test_warehouses_are_unlike_and_their_trips_plausible() -> None:
     for number in range(WAREHOUSES):
         apart = np.linalg.norm(means[number, 2:4] - means[number - 1, 2:4])
         assert 20 * apart > 10, "km between the middles of two regions"
-    assert np.ptp(means[:, 5]) > 1, "hours"
+    assert np.ptp(means[:, 7]) > 1, "hours"
     for known, minutes in drawn:
-        assert known.shape == (2000, 12)
+        assert known.shape == (2000, 14)
         assert 3 < minutes.min() < minutes.max() < 600
 
 
@@ -72,7 +74,7 @@ def test_a_warehouse_predicts_by_values_of_its_own(
     assert (first[0], last[0]) == (0, 2 * KEPT_EVERY * Routes().rows)
     assert last[1] < first[1] / 2
     kept = dict(np.load(tmp_path / "warehouse-2.npz"))
-    assert (routes.error(kept, [2]), routes.error(kept)) == tuple(last[1:])
+    assert (routes.errors(kept)[2], routes.error(kept)) == tuple(last[1:])
     routes.predict(tmp_path, 2)
     assert capsys.readouterr().out.count("warehouse-2 predicted") == 3
 
@@ -111,6 +113,24 @@ async def test_the_relay_passes_nothing_of_who_is_away() -> None:
             assert await reader.read(5) == b""
         other[1].write(b"steps")
         assert await other[0].readexactly(5) == b"steps"
+
+
+@pytest.mark.long("test_a_warehouse_predicts_by_values_of_its_own")
+@pytest.mark.simulation
+def test_all_learn_what_one_place_does_and_none_would_by_itself(tmp_path: Path) -> None:
+    """A tenth of the story's trips, on the virtual clock; warehouse 5 is cut off as ever."""
+    words = ["--run.total_steps", str(STEPS), "--run.budget_tokens", str(WAREHOUSES * 32 * STEPS)]
+    words += ["--run.timing.patience", "0.2"]
+    settings, task = told([*words, "--task_settings.arrive_s", "0"])
+    played = simulate(tmp_path / "run", words, returns=True)
+    together = replace(settings, learning_rate=RATE)
+    one_place = by_itself(replace(task, rows=ROWS), together, int(played.trips))
+    alone = by_itself(replace(task, warehouse=AWAY), settings, int(played.trips) // WAREHOUSES)
+    assert floor() < one_place < played.mean < 1.3 * one_place
+    assert alone > 2 * played.mean
+    left, returned, last = map(played.look, (played.left, played.returned, played.trips))
+    assert returned[1] < 1.1 * left[1], "it learns on by its own trips"
+    assert last[2] < 0.7 * returned[2], "it learns again what the others know"
 
 
 @pytest.mark.long("test_a_warehouse_predicts_by_values_of_its_own")
