@@ -326,8 +326,8 @@ class KeptFigures(msgspec.Struct):
     of all roles. `merged_tokens` is summed over fragments; `clock` is the fleet's in steps at the
     last merge. `booked` tokens are in the ledger, `unbooked` ones learners reported alone, and
     `settled_yield` is the ledger's at the end. Processes are counted since `anew_s` on the run's
-    clock: as its hub is in another's place, or it went back to a checkpoint. The file was written at `wall_s` on the run's clock
-    and `kept_s` on the wall.
+    clock: as its hub is in another's place, or it went back to a checkpoint. The file was written
+    at `wall_s` on the run's clock and `kept_s` on the wall.
     """
 
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
