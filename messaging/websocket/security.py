@@ -38,6 +38,9 @@ class Secret:
         warning: Why the file that it came from is unsafe; None if it is not.
     """
 
+    another = "a wrong secret"
+    """What any other secret is called."""
+
     def __init__(self, value: str, *, source: str = "the secret") -> None:
         """Hold a secret; error messages name its source."""
         self.warning: str | None = None
@@ -123,6 +126,8 @@ class Keyring:
     A peer is dialled at the host that is known of it, whatever host its address names: that one
     only has to be in its certificate.
     """
+
+    another = "a secret that is not known here, or not yet,"
 
     def __init__(self) -> None:
         """Show nothing, and accept nobody."""

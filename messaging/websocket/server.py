@@ -311,7 +311,7 @@ class SessionServer(web.Server):
             headers = {REASON_HEADER: quote(holder)}
             raise Refused(HTTPStatus.UNAUTHORIZED, holder, headers=headers)
         if holder is None and self._secret is not None:
-            how = "no secret" if authorization is None else "a wrong secret"
+            how = "no secret" if authorization is None else self._secret.another
             raise Refused(HTTPStatus.UNAUTHORIZED, f"{how} was shown")
         return holder
 
