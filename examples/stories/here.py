@@ -1,8 +1,8 @@
 """Engines for a host without a cluster: an island is a group of processes of this host.
 
 Its job is named by the number of that group, so `kill -STOP -JOB` suspends an island, and
-`kill -CONT -JOB` lets it go on. What it says is in a file beside its run's, by its name. An engine
-knows of its jobs as long as the hub lives.
+`kill -CONT -JOB` lets it go on. What it says is in a file of its name in the folder `logs`. An
+engine knows of its jobs as long as the hub lives.
 """
 
 import os
@@ -83,8 +83,10 @@ class Spot(Here):
     def list(self) -> Sequence[Job]:
         now_s = self._clock.now_s()
         for job, (name, ends_s, away_s) in list(self._ends.items()):
-            if now_s >= ends_s:
-                del self._ends[job]
+            ended = self._jobs[job][1].poll() is not None
+            if now_s >= ends_s and not ended:
                 self._none_until_s[name] = ends_s + away_s
                 self.end(job, at_once=True)
+            if now_s >= ends_s or ended:
+                del self._ends[job]
         return super().list()

@@ -76,13 +76,11 @@ async def answered(verb: Verb, options: OperatorOptions) -> int:
         name = options.name
     try:
         answer, status = await ask(target_of(options), verb, name, count)
-    except (UnreachableError, RefusedError) as error:
+    except UnreachableError as error:
         if options.folder is None or not (options.folder / SUMMARY_FILE).exists():
             raise
-        raise RefusedError(
-            f"the run in {options.folder} has ended, and no hub of it is there any more; its "
-            "command with --extend and a larger budget goes on"
-        ) from error
+        ended = f"by its {SUMMARY_FILE} the run in {options.folder} has ended"
+        raise UnreachableError(f"{error}; {ended}") from error
     if isinstance(options, StatusOptions) and options.json:
         if not status:
             raise RefusedError("the hub has no status as JSON to give")

@@ -253,10 +253,12 @@ def resumed(
         return spec
     if wish == AUTO and own and journal_is_whole(folder):
         return spec
-    stored = store_of(saving.checkpoints, folder)
-    if wish == AUTO and not whole_ones(held(stored)):
-        return spec  # it begins, or was lost before the first one: the start tells
-    found = find(wish, folder, stored)
+    stored = source = store_of(saving.checkpoints, folder)
+    if wish == AUTO and not whole_ones(held(source)):
+        source = store_of(None, folder)  # where a backup has its one
+        if not whole_ones(held(source)):
+            return spec  # it begins, or was lost before the first one: the start tells
+    found = find(wish, folder, source)
     if not own and given is not None:
         spec = spec.continued(peek(found), given)
     lost = ", and what came after it is in set_aside/" if (folder / JOURNAL).exists() else ""

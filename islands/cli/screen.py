@@ -215,7 +215,7 @@ def _before_a_loss(status: RunStatus) -> str:
     if compiling_s is not None:
         return f"learners compile, for {duration(max(1.0, compiling_s))} so far; then they train"
     if status.phase == "starting" and not status.figures.learners:
-        return "no learner is here yet: one starts within 5 to 15 s, and then compiles"
+        return "no learner is here yet; one needs 5 to 15 s to start, and then compiles"
     return "no loss yet"
 
 

@@ -273,8 +273,10 @@ async def _published(who: Membership, wait_s: float, publish: Callable[[Held], o
             told = f"the run {run.spec.settings.run!r} had no values within {wait_s:g} s"
             raise UnreachableError(told) from error
         finally:
-            if not living.done():
-                observer.leave("it follows no longer")
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(living, LEAVE_S)
-            await observer.kill()
+            try:
+                if not living.done():
+                    observer.leave("it follows no longer")
+                    with suppress(TimeoutError, IslandsError):
+                        await asyncio.wait_for(living, LEAVE_S)
+            finally:
+                await observer.kill()

@@ -129,7 +129,7 @@ class Notices:
                 raise aiohttp.ClientError(f"it was answered {answer.status} {answer.reason}")
 
     async def _execute(self, notice: bytes) -> str:
-        process = await asyncio.to_thread(_started, shlex.split(self._target))
+        process = _started(shlex.split(self._target))
         try:
             await asyncio.to_thread(process.communicate, notice)
         finally:

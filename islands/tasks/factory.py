@@ -67,9 +67,10 @@ def find(name: str, allowed: Collection[str] = ()) -> type:
         package = errors.missing_package(error)
         if package is not None:
             raise errors.TaskError(errors.not_installed(f"task {name!r}", package)) from error
-        if isinstance(error, AttributeError) and location_of(error) is None:
-            module = sys.modules[module_name]
-            own = [each for each, it in vars(module).items() if isinstance(it, type)]
+        module = sys.modules.get(module_name)
+        if module is not None and module.__file__ is not None and not hasattr(module, class_name):
+            classes = [it for it in vars(module).values() if isinstance(it, type)]
+            own = [each.__name__ for each in classes if each.__module__ == module_name]
             raise errors.TaskError(
                 f"task {name!r} cannot be loaded: {module.__file__} has no {class_name}; its "
                 f"classes are {', '.join(own) or 'none'}"

@@ -11,7 +11,7 @@ Errors are mean absolute percentage errors over trips of all regions that are he
 of the mean of all values, which the run ends with, *own* of each warehouse's own values at its last
 look, and *alone* of eight models, each of which learned from the trips of one warehouse. *In one
 place* one learner trains on the trips of all warehouses, as many in all, in steps as large as eight
-warehouses take. *Floor* is the error of the true mean minutes, which no model can go below.
+warehouses take. *Truth* is the error of the true median minutes: chance alone.
 """
 
 import argparse
@@ -48,7 +48,7 @@ from messaging.simulation.virtual_time import run_virtual
 NAMES = [f"warehouse-{number}" for number in range(routes.WAREHOUSES)]
 AWAY = 5
 LEAVES, ALONE = 0.3, 0.3
-ROWS, RATE = 512, 2e-2  # of a batch in one place, and the best rate there of 1e-2, 2e-2 and 4e-2
+ROWS, RATE = 256, 2e-2  # in one place: trips of a step, as eight warehouses take; the best rate
 LOOK_S = 0.2
 
 
@@ -98,12 +98,14 @@ class Roads:
 class Played:
     """A run's errors in per cent, and what `AWAY` had read when it left, and when it returned.
 
-    `lines` are all looks of each warehouse: trips read, error on its own trips, error on all.
+    `trips` were read in all, and `lines` are all looks of each warehouse: trips read, error on its
+    own trips, error on all.
     """
 
     mean: float
     left: float
     returned: float
+    trips: int
     lines: list[list[list[float]]]
 
     @property
@@ -114,11 +116,6 @@ class Played:
     def look(self, trips: float) -> list[float]:
         """The last look of `AWAY` that is not later than so many trips."""
         return [line for line in self.lines[AWAY] if line[0] <= trips][-1]
-
-    @property
-    def trips(self) -> float:
-        """Trips that were read in all, with those of which the hub never heard."""
-        return sum(each[-1][0] for each in self.lines)
 
 
 def looks(folder: Path, warehouse: int) -> list[list[float]]:
@@ -179,7 +176,7 @@ async def play(folder: Path, port: int, options: Iterable[str], *, returns: bool
         await roads.end()
     if hub.returncode:
         raise SystemExit((folder / "hub.log").read_text())
-    return played(folder, load(folder), marks, trips)
+    return played(folder, load(folder), marks, trips, trips)
 
 
 def simulate(folder: Path, options: Iterable[str], *, returns: bool) -> Played:
@@ -235,13 +232,20 @@ def simulate(folder: Path, options: Iterable[str], *, returns: bool) -> Played:
 
     marks = run_virtual(live(), limit_s=10_000.0)
     jax.effects_barrier()  # type: ignore[no-untyped-call]  # untyped in JAX
-    return played(folder, plan.params_of(settings, ended[0]), marks, trips)
+    read_trips = sum(steps.values()) * task.rows
+    return played(folder, plan.params_of(settings, ended[0]), marks, trips, read_trips)
 
 
-def played(folder: Path, values: Any, marks: tuple[float, float], trips: int) -> Played:  # noqa: ANN401
+def played(
+    folder: Path,
+    values: Any,  # noqa: ANN401
+    marks: tuple[float, float],
+    trips: int,
+    read_trips: int,
+) -> Played:
     lines = [looks(folder, number) for number in range(routes.WAREHOUSES)]
     left, returned = (mark * trips / routes.WAREHOUSES for mark in marks)
-    return Played(routes.error(jax.device_get(values)), left, returned, lines)
+    return Played(routes.error(jax.device_get(values)), left, returned, read_trips, lines)
 
 
 def by_itself(task: routes.Routes, settings: RunSettings, trips: int) -> float:
@@ -285,7 +289,7 @@ def draw(played: Played, one_place: float, path: Path) -> None:
         axis.set(yscale="log", ylim=(7, 60), yticks=TICKS, yticklabels=TICKS)
         axis.minorticks_off()
     axes[1].axhline(one_place, linestyle="--", color="black", label="one place, at the end")
-    axes[1].axhline(floor(), linestyle=":", color="black", label="chance, which nobody goes below")
+    axes[1].axhline(truth(), linestyle=":", color="black", label="true median: chance alone")
     axes[0].set_ylabel("error of each warehouse's own values in %")
     axes[0].legend(*axes[1].get_legend_handles_labels())
     figure.savefig(path, dpi=90)
@@ -299,7 +303,7 @@ def told(options: Iterable[str]) -> tuple[RunSettings, routes.Routes]:
     return file.run, routes.Routes(**own)
 
 
-def floor() -> float:
+def truth() -> float:
     """Return the error of the minutes that trips would take without chance."""
     held_back = [(each, 500, routes.HELD_BACK) for each in range(routes.WAREHOUSES)]
     sure = [routes.trips_of(*each, noise=0.0)[1] for each in held_back]
@@ -328,7 +332,7 @@ TITLES = ("one place", "mean", "own", "worse %", "alone")
 
 def compare(chosen: argparse.Namespace, options: list[str], folder: Path) -> None:
     """Run all for each seed, and print the errors with mean and standard deviation."""
-    print(f"floor {floor():.2f}\n{'seed':<6}{''.join(f'{title:>14}' for title in TITLES)}", end="")
+    print(f"truth {truth():.2f}\n{'seed':<6}{''.join(f'{title:>14}' for title in TITLES)}", end="")
     print(f"   warehouse {AWAY} alone: its own trips, trips of all")
     rows: list[tuple[float, ...]] = []
     for seed in map(int, chosen.seeds.split(",")):
@@ -340,11 +344,11 @@ def compare(chosen: argparse.Namespace, options: list[str], folder: Path) -> Non
             played = simulate(alike, words, returns=returns)
         settings, task = told([*words, "--task_settings.arrive_s", "0"])
         together = replace(task, rows=ROWS)
-        one_place = by_itself(together, replace(settings, learning_rate=RATE), int(played.trips))
+        one_place = by_itself(together, replace(settings, learning_rate=RATE), played.trips)
         worse = 100 * (played.mean / one_place - 1)
         row = (one_place, played.mean, played.own_values, worse)
         print(f"{seed:<6}{in_columns(row)}", end="", flush=True)
-        trips = int(played.trips) // routes.WAREHOUSES
+        trips = played.trips // routes.WAREHOUSES
         each = [replace(task, warehouse=number) for number in range(routes.WAREHOUSES)]
         rows.append((*row, fmean(by_itself(own, settings, trips) for own in each)))
         print(in_columns(rows[-1][4:]), end="")

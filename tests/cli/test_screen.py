@@ -100,7 +100,7 @@ AWAY = RunFigures({"a": LearnerFigures(status="evicted")})
         (live(), {"members": COMPILING}, "learners compile, for 7.0 s so far; then they train"),
         (live(), {"members": {**COMPILING, "b": member(Phase.STEPPING)}}, "no loss yet"),
         (busy(), {"members": {"syncer": member(Phase.BLOCKED)}}, "blocked"),
-        (RunFigures(), {"members": {"syncer": member(Phase.JOINING)}}, "starts within 5 to 15 s"),
+        (RunFigures(), {"members": {"syncer": member(Phase.JOINING)}}, "needs 5 to 15 s to start"),
         (live(), {"members": {"a": member(Phase.STEPPING, heard_s=6.0)}}, "4.0 s"),
         (RunFigures(warning="swing " * 8 + "end"), {}, "end"),
         (RunFigures({"[red]x[/red]": LearnerFigures(status="live")}), {}, "[red]x[/red]"),

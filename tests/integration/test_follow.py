@@ -104,7 +104,7 @@ def check(folder: Path, told: list[Told]) -> None:
 
 @pytest.mark.parametrize("updates", ["float32", "int8"])
 async def test_a_run_is_followed_to_its_last_values(updates: str, tmp_path: Path) -> None:
-    run = {"budget_tokens": 6_000, "update_precision": updates}
+    run = {"budget_tokens": 10**7, "update_precision": updates}
     config = write_config(tmp_path / "run.yaml", run=run)
     folder = tmp_path / "run"
     async with open_room(tmp_path) as room:
@@ -113,11 +113,15 @@ async def test_a_run_is_followed_to_its_last_values(updates: str, tmp_path: Path
         follower = follow(room, address)
         reader = room.start_words((sys.executable, "-c", READER, str(address)))
         train(room, address)
-        for program in (hub, follower, reader):
+        assert await room.ended(reader) == 0, reader
+        await room.wait(lambda: len(logged(folder, "left")) == 1)
+        assert logged(folder, "evicted") == [], "who has read says goodbye"
+        await room.wait(lambda: len(lines(follower)) > TOLD)
+        told = await room.run("islands.cli", "stop", "--folder", folder)
+        assert told.process.returncode == 0, told
+        for program in (hub, follower):
             assert await room.ended(program) == 0, program
     assert follower.out.endswith("over\n")
-    assert len(logged(folder, "left")) == 4, "learners, follower and reader say goodbye"
-    assert logged(folder, "evicted") == []
     check(folder, lines(follower))
 
 

@@ -419,8 +419,9 @@ def test_a_liar_of_many_processes_ends_no_hub(folder: RunFolder) -> None:
     counts = dict.fromkeys(("steps", "tokens", "bytes_up", "bytes_down"), COUNT_MAX)
     lie = replace(told("p", 1), **counts, gap_bins=bins, stepping_s=1e308)  # type: ignore[arg-type]
     for number in range(300):
-        folder.on_figures("liar", 1.0, told(f"p{number}", 1))
+        folder.on_figures("liar", 1.0, told(f"p{number}", number % 2))
         folder.on_figures("liar", 1.0, replace(lie, process=f"p{number}"))
+        folder.on_figures("liar", 1.0, replace(lie, process=f"first of {number}"))
     assert folder.figures.tokens == COUNT_MAX
     folder.on_figures("a", 2.0, told("p", 5))
     assert folder.figures.tokens == COUNT_MAX + 50

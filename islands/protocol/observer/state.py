@@ -109,6 +109,7 @@ class ObserverState:
         self._news = False
         self._evaluating = False
         self._began_s = float("-inf")
+        self._left = False
         self._actions: list[Action] = []
 
     @property
@@ -124,6 +125,8 @@ class ObserverState:
     def handle(self, event: Event, *, now_s: float) -> list[Action]:
         """Handle one event; returns the actions to perform, in order."""
         self._actions = []
+        if self._left:
+            return self._actions
         match event:
             case sessions.SupervisorLinkChanged(up):
                 self.membership.supervisor_up = up
@@ -144,7 +147,8 @@ class ObserverState:
                 self._leave(reason, reason)
             case _:
                 assert_never(event)
-        self._evaluate(now_s)
+        if not self._left:
+            self._evaluate(now_s)
         return self._actions
 
     def _show_life(self, now_s: float) -> None:
@@ -180,6 +184,7 @@ class ObserverState:
 
     def _leave(self, told: str, reason: str) -> None:
         """Say goodbye to whoever can be reached, and exit."""
+        self._left = True
         farewell = self.membership.farewell(told)
         if farewell is not None and self.membership.syncer_up:
             self._actions.append(sessions.ToSyncer(farewell))

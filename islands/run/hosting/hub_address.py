@@ -58,18 +58,13 @@ def read_hub_address(folder: Path) -> HubAddress:
 
 def task_folders_of(folder: Path) -> tuple[str, ...]:
     """Return the folders in which a run's hub searched for its task; none if that is not known."""
-    address = _known(folder)
-    return () if address is None else address.task_folders
+    try:
+        return read_hub_address(folder).task_folders
+    except UserError:  # the folder is a copy, or that of a run of `LocalSystem`
+        return ()
 
 
 def checkpoints_of(folder: Path) -> str | None:
-    """Return where a run's hub stores checkpoints; None: in its folder, or nobody knows."""
-    address = _known(folder)
-    return None if address is None else address.checkpoints or None
-
-
-def _known(folder: Path) -> HubAddress | None:
-    try:
-        return read_hub_address(folder)
-    except UserError:  # the folder is a copy, or that of a run of `LocalSystem`
-        return None
+    """Return where a run's hub stores checkpoints; None: in its folder."""
+    had_hub = (folder / HUB_FILE).exists()
+    return read_hub_address(folder).checkpoints or None if had_hub else None

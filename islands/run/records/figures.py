@@ -147,10 +147,10 @@ class LearnerFigures(msgspec.Struct):
         what it did before is booked, or the run went back behind it.
         """
         last = self.processes.pop(report.process, UNREPORTED)
-        if last is UNREPORTED and report.stepping_s > since_s + LATE_S:
-            last = report
+        lived_on = last is UNREPORTED and report.stepping_s > since_s + LATE_S
         if last is not None:
-            self.count(report, last)
+            if not lived_on:
+                self.count(report, last)
             self.step_time_s = report.step_time_s if 0 <= report.step_time_s < inf else 0.0
             self.hardware = report.hardware
             # figures of the last steps are not summed, and may be NaN, which JSON cannot hold
@@ -166,7 +166,7 @@ class LearnerFigures(msgspec.Struct):
     def count(self, part: "LearnerFigures | StepFigures", before: StepFigures = UNREPORTED) -> None:
         """Add what a part did since it reported `before`, clamped to plausible bounds."""
         for name in ("steps", "tokens", "bytes_up", "bytes_down"):
-            more = getattr(part, name) - getattr(before, name)
+            more = max(0, getattr(part, name) - getattr(before, name))
             setattr(self, name, _bounded(getattr(self, name) + more))
         for name in ("stepping_s", "waited_s"):
             more = getattr(part, name) - getattr(before, name)
@@ -325,9 +325,9 @@ class KeptFigures(msgspec.Struct):
     `away` holds the absent learners, the one that left last at the end. `evictions` counts members
     of all roles. `merged_tokens` is summed over fragments; `clock` is the fleet's in steps at the
     last merge. `booked` tokens are in the ledger, `unbooked` ones learners reported alone, and
-    `settled_yield` is the ledger's at the end. Processes are counted since `anew_s` on the run's
-    clock: as its hub is in another's place, or it went back to a checkpoint. The file was written
-    at `wall_s` on the run's clock and `kept_s` on the wall.
+    `settled_yield` is the ledger's at the end. The figures of processes began anew at `anew_s` on
+    the run's clock, with this start: its folder had none, or it went back to a checkpoint. The file
+    was written at `wall_s` on that clock and `kept_s` on the wall.
     """
 
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
@@ -344,7 +344,7 @@ class KeptFigures(msgspec.Struct):
     evaluations: list[dict[str, float]] = field(default_factory=list)
     losses: Curve = field(default_factory=Curve)
     work: WorkTime = field(default_factory=WorkTime)
-    anew_s: float = 0.0
+    anew_s: float | None = 0.0
     wall_s: float = 0.0
     kept_s: float = 0.0
 
@@ -552,6 +552,8 @@ def restored(path: Path) -> tuple[float, RunFigures, bool]:
             figures = msgspec.json.decode(content, type=RunFigures)
     except (IslandsError, msgspec.MsgspecError):  # figures are for people: a run goes on without
         lost = True
+    if figures.anew_s != figures.wall_s:
+        figures.anew_s = None
     for learner in figures.learners.values():
         learner.row_s = -STEP_ROW_INTERVAL_S
         if not learner.gone:

@@ -10,7 +10,7 @@ import platform
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from math import nan
+from math import inf, nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -344,7 +344,8 @@ class RunFolder:
             figures.status, figures.incarnations = Status.LIVE.value, 1
             figures.join(self.earlier_s + at_s)
         before = figures.tokens
-        figures.add_report(report, self.earlier_s + at_s - self.figures.anew_s)
+        anew_s = self.figures.anew_s
+        figures.add_report(report, inf if anew_s is None else self.earlier_s + at_s - anew_s)
         self._heard = min(TOTAL_MAX, max(0, self._heard + figures.tokens - before))
         self._step_row(name, at_s, figures, report)
         if at_s >= self._keep_s:
