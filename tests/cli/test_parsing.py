@@ -220,6 +220,10 @@ def test_printed_settings_read_back_as_the_same(
         ),
         ("interval_steps: 3", "unknown key interval_steps in a.yaml; did you mean run.int"),
         (
+            "learning_rate: 3",
+            "unknown key learning_rate in a.yaml; did you mean run.learning_rate?",
+        ),
+        (
             "run: {evict_s: 3}",
             "unknown key run.evict_s in a.yaml; did you mean run.timing.evict_s?",
         ),

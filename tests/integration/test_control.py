@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from islands.cli.control import answered, show, target_of, tell
-from islands.protocol.errors import RefusedError, UserError
+from islands.files.run_files import SUMMARY_FILE
+from islands.protocol.errors import RefusedError, UnreachableError, UserError
 from islands.protocol.identities import Incarnation, Phase, Role, Status
 from islands.protocol.invitations import is_signed, signing_secret
 from islands.protocol.membership import Credentials
@@ -90,6 +91,17 @@ async def test_a_command_reaches_the_hub_whole(
     async with hub(tmp_path):
         assert await answered(Verb.ADD, AddOptions(folder=tmp_path, learners="site:3")) == 0
     assert capsys.readouterr().out == "add site 3 heard\n"
+
+
+async def test_who_is_asked_after_the_end_of_a_run_says_so(tmp_path: Path) -> None:
+    async with hub(tmp_path):
+        pass
+    options = OperatorOptions(folder=tmp_path)
+    with pytest.raises(UnreachableError, match="nobody listens at [^;]*$"):
+        await answered(Verb.STOP, options)
+    (tmp_path / SUMMARY_FILE).write_text("{}")
+    with pytest.raises(UnreachableError, match="nobody listens at .* has ended"):
+        await answered(Verb.STOP, options)
 
 
 async def test_the_token_of_the_folder_opens_the_door(

@@ -11,6 +11,7 @@ import pytest
 
 from islands.actors.epochs import epoch_disk
 from islands.cli.__main__ import main
+from islands.cli.keeping import resumed
 from islands.files.disk import RealDisk
 from islands.files.run_files import PLAN_FILE, SPEC_FILE
 from islands.keeping.catalogue import held, whole_ones
@@ -30,6 +31,7 @@ from islands.protocol.syncer.versions import Published
 from islands.protocol.tape.entry import Entry
 from islands.protocol.tape.process_entries import Checkpointed, CopyFailed
 from islands.run.hosting.hub_address import HubAddress, write_hub_address
+from islands.settings.groups import CheckpointOptions
 from islands.settings.run_spec import RunPlan, RunSpec, read, write
 from islands.syncer.journal import JOURNAL, Journal, encode
 from messaging.codec.tensors import as_buffer, digest
@@ -374,6 +376,9 @@ def test_commands_find_what_the_hub_stores_elsewhere(
     assert "1-8" in capsys.readouterr().out
     assert main(["backup", str(folder), "--out", str(copy)]) == 0
     assert f"{copy} holds checkpoint 1-8" in capsys.readouterr().out
+    elsewhere = CheckpointOptions(checkpoints=str(tmp_path / "of another host"))
+    resumed(AUTO, copy, elsewhere, SPEC, None, "")
+    assert journal_is_whole(copy)
     (store / "1-8" / MANIFEST).unlink()
     assert main(["verify", str(folder)]) == 1
     assert f"{store / '1-8'}: it has no manifest" in capsys.readouterr().out

@@ -109,6 +109,7 @@ def test_a_dataclass_among_the_settings_is_made_of_a_mapping() -> None:
         (SHAPED, {"decoder": {"heads": 3, "kv_heads": 2}}, "decoder: .*no multiple of kv_heads"),
         ("nowhere", {}, "package.module:Class"),
         ("no.such.module:Factory", {}, "cannot be loaded on this host"),
+        ("islands.tasks.text:Txt", {}, r"text\.py has no Txt; its classes are .*TextFiles"),
         ("islands.lab.toys.toy_workload:Missing", {}, "Missing"),
         ("dataclasses:replace", {}, "is a function, and no class"),
         (TOY, {"rows": 1}, "refuses its settings"),
