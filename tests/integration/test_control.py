@@ -97,10 +97,10 @@ async def test_who_is_asked_after_the_end_of_a_run_says_so(tmp_path: Path) -> No
     async with hub(tmp_path):
         pass
     options = OperatorOptions(folder=tmp_path)
-    with pytest.raises(UnreachableError, match="nobody listens at [^;]*$"):
+    with pytest.raises(UnreachableError, match=r"nobody listens at [^;]*$"):
         await answered(Verb.STOP, options)
     (tmp_path / SUMMARY_FILE).write_text("{}")
-    with pytest.raises(UnreachableError, match="nobody listens at .* has ended"):
+    with pytest.raises(UnreachableError, match=r"nobody listens at .* has ended"):
         await answered(Verb.STOP, options)
 
 
