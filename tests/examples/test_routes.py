@@ -126,7 +126,8 @@ def test_all_learn_what_one_place_does_and_one_would_not_by_itself(tmp_path: Pat
     together = replace(settings, learning_rate=RATE)
     one_place = by_itself(replace(task, rows=ROWS), together, played.trips)
     alone = by_itself(replace(task, warehouse=AWAY), settings, played.trips // WAREHOUSES)
-    assert played.trips == WAREHOUSES * 32 * STEPS
+    share = played.trips / (WAREHOUSES * 32 * STEPS)
+    assert 1 <= share < 1.1, "what nobody heard of is beside the budget"
     assert truth() < one_place < played.mean < 1.3 * one_place
     assert alone > 2 * played.mean
     left, returned, last = map(played.look, (played.left, played.returned, played.trips))
