@@ -99,7 +99,7 @@ async def test_the_readme_leads_two_hosts_to_the_end_of_a_run(
         (other.folder / "key").write_bytes((hub.folder / "token.key").read_bytes())
         status = paste(other, ask_from_afar.replace(" --tls_ca hub.pem", ""))
         assert await other.ended(status) == 0, status
-        assert "goes on with 2 learners" in status.out
+        assert "goes on with 2 of 2 learners" in status.out
         assert await hub.ended(paste(hub, make_certificate)) == 0
         stop = paste(hub, "islands stop --folder runs/two-hosts")
         assert await hub.ended(stop) == 0, stop
