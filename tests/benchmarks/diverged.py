@@ -61,6 +61,7 @@ class Disturbed:
             task_settings={"fault": str(self.fault)},
             learners=2,
             checkpoint_every="1s",
+            keep=1000,  # a hub that is killed holds no checkpoint back any more
             divergence_s=self.divergence_s,
             on_divergence=on_divergence,
             run={
