@@ -18,9 +18,10 @@ import argparse
 import asyncio
 import contextlib
 import json
+import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -95,6 +96,24 @@ class Roads:
         await asyncio.gather(carry(reader, far), carry(there, writer))
 
 
+@contextlib.asynccontextmanager
+async def driving(
+    folder: Path, port: int, options: Iterable[str]
+) -> AsyncIterator[tuple[Roads, dict[str, subprocess.Popen[bytes]]]]:
+    """The story's processes, whose links pass a relay at the port; they are killed at the end."""
+    roads = Roads({name: port + 1 + at for at, name in enumerate(["hub", *NAMES])})
+    relay = await asyncio.start_server(roads.join, "127.0.0.1", port)
+    processes = routes.start(folder, port + 1, options, relay=port)
+    try:
+        yield roads, processes
+    finally:
+        relay.close()
+        for process in processes.values():
+            process.kill()
+            process.wait()
+        await roads.end()
+
+
 @dataclass(frozen=True, slots=True)
 class Played:
     """A run's errors in per cent, and what `AWAY` had read when it left, and when it returned.
@@ -151,30 +170,21 @@ async def course(
 async def play(folder: Path, port: int, options: Iterable[str], *, returns: bool) -> Played:
     """Run the story with real processes, to its end."""
     trips = told(options)[0].budget_tokens or 0
-    names = ["hub", *NAMES]
-    roads = Roads({name: port + 1 + at for at, name in enumerate(names)})
-    relay = await asyncio.start_server(roads.join, "127.0.0.1", port)
-    processes = routes.start(folder, port + 1, options, relay=port)
-    hub = processes["hub"]
 
     def read(numbers: Iterable[int]) -> float:
         of_each = trips / routes.WAREHOUSES
         return fmean(looks(folder, number)[-1][0] for number in numbers) / of_each
 
-    def heal() -> None:
-        if returns:
-            roads.away.clear()
+    async with driving(folder, port, options) as (roads, processes):
+        hub = processes["hub"]
 
-    try:
+        def heal() -> None:
+            if returns:
+                roads.away.clear()
+
         marks = await course(
             read, lambda: roads.away.add(NAMES[AWAY]), heal, lambda: hub.poll() is not None
         )
-    finally:
-        relay.close()
-        for process in processes.values():
-            process.kill()
-            process.wait()
-        await roads.end()
     if hub.returncode:
         raise SystemExit((folder / "hub.log").read_text())
     return played(folder, load(folder), marks, trips, trips)

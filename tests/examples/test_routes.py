@@ -18,7 +18,19 @@ from islands.cli.parsing import parse
 from islands.model.jax_trainer import JaxTrainer
 from islands.settings.host import RunOptions
 from islands.tasks.data.shards import ShardKey
-from tests.benchmarks.routes import AWAY, RATE, ROWS, Roads, by_itself, looks, simulate, told, truth
+from tests.benchmarks.routes import (
+    AWAY,
+    NAMES,
+    RATE,
+    ROWS,
+    Roads,
+    by_itself,
+    driving,
+    looks,
+    simulate,
+    told,
+    truth,
+)
 from tests.integration.programs import open_room
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
@@ -142,37 +154,27 @@ async def test_one_that_is_cut_off_learns_on_and_all_learn_of_all_regions(tmp_pa
 
     It may not have joined again as the run ends: then it would dial the hub without an end.
     """
-    folder, names = tmp_path / "run", [f"warehouse-{number}" for number in range(WAREHOUSES)]
-    roads = Roads({name: PORT + 1 + at for at, name in enumerate(["hub", *names])})
+    folder = tmp_path / "run"
 
     def looked(number: int, trips: float, times: int = 1) -> bool:
         return len([line for line in looks(folder, number) if line[0] > trips]) >= times
 
-    async with open_room(tmp_path) as room:
-        relay = await asyncio.start_server(roads.join, "127.0.0.1", PORT)
-        endless = ("--run.budget_tokens", "100_000_000")
-        processes = routes.start(folder, PORT + 1, endless, relay=PORT)
-        others = [process for name, process in processes.items() if name != names[AWAY]]
-        try:
-            await room.wait(lambda: looked(AWAY, FEW_TRIPS))
-            roads.away.add(names[AWAY])
-            left = looks(folder, AWAY)[-1][0]
-            await room.wait(lambda: looked(AWAY, left, 3))
-            alone = looks(folder, AWAY)
-            roads.away.clear()
-            await room.wait(lambda: all(looked(each, 2 * FEW_TRIPS) for each in range(WAREHOUSES)))
-            told = await room.run("islands.cli", "stop", "--folder", folder)
-            assert told.process.returncode == 0, told
-            await room.wait(lambda: all(process.poll() is not None for process in others))
-        finally:
-            relay.close()
-            for process in processes.values():
-                process.kill()
-                process.wait()
-            await roads.end()
+    endless = ("--run.budget_tokens", "100_000_000")
+    async with open_room(tmp_path) as room, driving(folder, PORT, endless) as (roads, processes):
+        others = [process for name, process in processes.items() if name != NAMES[AWAY]]
+        await room.wait(lambda: looked(AWAY, FEW_TRIPS))
+        roads.away.add(NAMES[AWAY])
+        left = looks(folder, AWAY)[-1][0]
+        await room.wait(lambda: looked(AWAY, left, 3))
+        alone = looks(folder, AWAY)
+        roads.away.clear()
+        await room.wait(lambda: all(looked(each, 2 * FEW_TRIPS) for each in range(WAREHOUSES)))
+        told = await room.run("islands.cli", "stop", "--folder", folder)
+        assert told.process.returncode == 0, told
+        await room.wait(lambda: all(process.poll() is not None for process in others))
     untrained = routes.error(Routes().init(jax.random.key(0)).params)
     assert all(line[1] < untrained / 2 for line in alone if line[0] > left)
     assert routes.error(load(folder)) < untrained / 2
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["ledger"]["imbalance"] == 0
-    assert summary["learners"].keys() == set(names)
+    assert summary["learners"].keys() == set(NAMES)
